@@ -12,30 +12,29 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits for connections that the server does not serve yet, or no longer serves. The connections
-// that maxRefusals and maxClosings limit do not count towards the setting max_connections. Their
-// descriptors are part of the 64 that the service reserves for itself.
+// These constants limit the connections that the server does not serve yet, or no longer serves. Connections
+// that are refused or closed do not count towards the setting max_connections. They use some of the 64 file
+// descriptors that the service reserves for itself.
 const (
 	maxStartingGoroutines = 4  // goroutines of one user that were started but do not run yet
 	maxAcceptBurst        = 16 // connections accepted in a row before other goroutines may run; takes about 1 ms
-	// maxRefusals is the maximum number of concurrent refusals that look up user names. A lookup takes
-	// seconds if the directory of accounts is slow. At this limit, the server refuses further users
-	// without access immediately, with an error that contains no names.
+	// maxRefusals is the maximum number of concurrent refusals that look up user names, which takes seconds if
+	// the directory of accounts is slow. At this limit, the server refuses further users without access
+	// immediately. Their error contains no names.
 	maxRefusals = 16
-	// maxClosings is the maximum number of evicted connections that are being closed in the
-	// background. At this limit, a new connection is served only after the connection that was evicted
-	// for it is closed.
+	// maxClosings is the maximum number of connections that are being closed in the background after they were
+	// evicted, that is, closed to make room for new ones. At this limit, a new connection is served only after
+	// the connection that was evicted for it is closed.
 	maxClosings = 16
 )
 
 // acceptedConns holds the accepted connections that the server does not serve yet.
 type acceptedConns struct {
 	goroutines sync.WaitGroup
-	// refusals is a semaphore. It holds one value for each refusal in progress that may have to
-	// look up a user name.
+	// refusals is a semaphore with one value for each refusal in progress that may look up a user name.
 	refusals chan struct{}
-	// closings is a semaphore. It holds one value for each evicted connection that is being closed in
-	// the background.
+	// closings is a semaphore with one value for each evicted connection that is being closed in the
+	// background.
 	closings chan struct{}
 
 	// startLimiter counts, for each user, the goroutines that were started and do not run yet.
@@ -50,12 +49,11 @@ func newAcceptedConns() *acceptedConns {
 	}
 }
 
-// start starts a goroutine that serves a user's connection, and returns immediately. Each user may
-// have at most maxStartingGoroutines goroutines that were started but do not run yet. The user's other
-// connections wait without a goroutine. Accepting a connection is faster than serving it. Without
-// this limit, hundreds of one user's goroutines could be queued for a processor ahead of every
-// other user's requests. Evicting a waiting connection cancels ctx, and the connection is then
-// never served. The limit on a user's connections therefore also bounds how many of them wait.
+// start starts a goroutine that serves a user's connection, and returns immediately. Each user may have at most
+// maxStartingGoroutines goroutines that were started but do not run yet. Further connections of the user wait
+// without a goroutine. Accepting a connection is faster than serving it. Without the limit, hundreds of one
+// user's goroutines could run before every other user's requests. If a waiting connection is evicted, ctx ends
+// and the connection is never served.
 func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{User: uid}
 	a.startLimiter.Start(ctx, r, func() {
@@ -66,13 +64,13 @@ func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
 	})
 }
 
-// closeEvicted closes evicted connections. Close waits for the goroutine that reads from the
-// connection, so closeEvicted calls it in the background. Evicted connections do not count towards
-// the limits, but still use descriptors. While maxClosings of them are being closed, closeEvicted
-// closes further ones itself and waits.
+// closeEvicted closes evicted connections. Close may have to wait for the goroutine that reads from the
+// connection, so closeEvicted calls it in the background. While maxClosings connections are being closed,
+// closeEvicted closes further ones itself and waits. Without this limit, they could use up the file
+// descriptors.
 func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	for _, c := range evicted {
-		c.cancelRequests() // the connection may be waiting for room
+		c.cancelRequests() // the connection may be waiting for room in its user's limits
 		select {
 		case a.closings <- struct{}{}:
 			a.goroutines.Go(func() {
@@ -99,7 +97,7 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	switch {
 	case err == nil:
 		a.start(ctx, c.peer.UID, func() { s.serveAdmitted(ctx, c, nil) })
-	case errors.Is(err, errTooManyWithoutAccess): // the error names users, whose lookup may be slow
+	case errors.Is(err, errTooManyWithoutAccess): // the error names users; looking them up may be slow
 		select {
 		case a.refusals <- struct{}{}:
 			a.goroutines.Go(func() {
@@ -110,7 +108,7 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 			s.serveAdmitted(ctx, c, queue.Errorf(queue.CodeDenied,
 				"you have no rights on this service; ask an admin to grant you a right in [access] of its settings"))
 		}
-	default: // the response is one line, which fits into a new socket's buffer
+	default: // one line fits into the buffer of a new socket
 		s.serveAdmitted(ctx, c, err)
 	}
 }
@@ -120,7 +118,7 @@ func (s *Server) admitAndServe(ctx context.Context, nc net.Conn) {
 	ctx, c := newConn(ctx, nc)
 	evicted, err := s.admit(ctx, c)
 	for _, o := range evicted {
-		o.cancelRequests() // the connection may be waiting for room
+		o.cancelRequests() // the connection may be waiting for room in its user's limits
 		o.netConn.Close()
 	}
 	s.serveAdmitted(ctx, c, err)
@@ -132,14 +130,15 @@ func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 	return ctx, &serverConn{netConn: nc, activeChangedAt: time.Now(), cancelRequests: cancel}
 }
 
-// admit identifies the peer and adds the connection to the connections that the server serves. At a
-// limit, it evicts the connection that has been idle longest. At the limit per user, it evicts a
-// connection of the same user. A connection of a user without access evicts no other connection.
+// admit identifies the peer and adds the connection to the table of served connections. At the limit for all
+// connections, it evicts the one that has been idle longest. At the limit per user, it evicts a connection of
+// that user. For a user without access it evicts no connection. The caller closes the evicted connections.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.netConn.Close() })
 	known, isKnown := c.netConn.(identifiedConn)
 	if c.peer = known.peer; !isKnown {
-		c.netConn.SetReadDeadline(time.Now().Add(firstLineTimeout)) // identifying the peer may need its first bytes
+		// Identifying the peer may need its first bytes.
+		c.netConn.SetReadDeadline(time.Now().Add(firstLineTimeout))
 		c.peer, err = s.peerOf(c.netConn)
 	}
 	if stop(); err != nil {
@@ -149,7 +148,8 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 	return s.conns.add(c, s.limits)
 }
 
-// serveAdmitted serves an admitted connection, or sends its client the reason for the refusal.
+// serveAdmitted serves an admitted connection. If err is not nil, it instead sends err, the reason for the
+// refusal, to the client.
 func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 	defer c.netConn.Close()
 	defer c.cancelRequests()

@@ -28,8 +28,8 @@ func (c *countedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Even if a user connects faster than the service can serve, the user's connections hold at most
-// their share of the file descriptors. Connections that are being closed are not counted.
+// If a user connects faster than the service can serve, the user's connections still use at most their share of
+// the file descriptors. Connections that are being closed do not count.
 func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
@@ -74,8 +74,8 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	})
 }
 
-// When maxRefusals refusals hang because the lookup of names is slow, further users without access
-// are refused without names, and other users are served.
+// When maxRefusals refusals hang because the look-up of names is slow, further users without access get an
+// error without names. Other users are served.
 func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	known := make(chan struct{})
 	d := &fakeAuthorizer{onRefuse: func() { <-known }}

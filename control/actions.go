@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ActionAPI acts on selected jobs. Each method except Clear acts on the jobs whose state allows it.
-// For each other job that the caller named, the method returns why it refused the job.
+// ActionAPI acts on selected jobs. Each method except Clear acts only on jobs in certain states. If the caller
+// has named other jobs, the method returns for each of them the reason why it refused the job.
 type ActionAPI interface {
 	// Cancel ends jobs for good. It ends the running attempts first, and returns when they have
 	// ended.
@@ -18,16 +18,15 @@ type ActionAPI interface {
 	// Hold prevents waiting jobs from starting. Release lets them start again.
 	Hold(ctx context.Context, p Selection) (BulkResult, error)
 	Release(ctx context.Context, p Selection) (BulkResult, error)
-	// Pause freezes running jobs together with their timeouts. Resume continues them. With All, the
-	// methods affect the whole queue and need the right "operate": running jobs are frozen and no job
-	// starts, also after a restart, until Resume is called with All. Jobs and queues that were paused
-	// individually then stay paused.
+	// Pause freezes running jobs together with their timeouts. Resume continues them. With All, Pause freezes
+	// all running jobs and lets no job start, even after a restart, until Resume is called with All. This needs
+	// the right "operate". Jobs and queues that were paused individually stay paused.
 	Pause(ctx context.Context, p Selection) (BulkResult, error)
 	Resume(ctx context.Context, p Selection) (BulkResult, error)
 	// Requeue stops running jobs and puts them back in the queue. The attempt does not count.
 	Requeue(ctx context.Context, p Selection) (BulkResult, error)
-	// Kill sends a signal to all processes of running jobs. What happens to a job depends on how
-	// its attempt ends.
+	// Kill sends a signal to all processes of running jobs. If the attempt ends, its exit status decides what
+	// happens to the job.
 	Kill(ctx context.Context, p Kill) (BulkResult, error)
 	// Edit changes fields of waiting jobs.
 	Edit(ctx context.Context, p Edit) (BulkResult, error)
@@ -37,9 +36,9 @@ type ActionAPI interface {
 	Clear(ctx context.Context, p ClearParams) (RemovalCount, error)
 }
 
-// Selection selects jobs either by their ids, in ID or IDs, or by the other fields. The service
-// processes at most MaxSelectedPerRequest jobs selected by the other fields in a request, the newest first.
-// BulkResult.Next is then the Cursor for the remaining jobs.
+// Selection selects jobs: those with the ids in ID or IDs, or those that match all other fields that are set.
+// In the second case, one request processes the newest jobs, at most MaxSelectedPerRequest. BulkResult.Next is
+// then the value of Cursor for the remaining jobs.
 type Selection struct {
 	ID  JobID  `json:"id,omitempty" rule:"nonEmpty"`
 	IDs JobIDs `json:"ids,omitempty" rule:"selectedIDs"`
@@ -51,22 +50,22 @@ type Selection struct {
 	Queue  string   `json:"queue,omitempty" rule:"queue"`
 	Batch  string   `json:"batch,omitempty" rule:"label"` // value of the label batch; selects only the caller's jobs
 	User   string   `json:"user,omitempty" rule:"name"`   // user who enqueued the jobs
-	// OlderThan selects jobs that ended at least this long ago. An unfinished job is selected if it
-	// was enqueued at least this long ago.
+	// OlderThan selects jobs that ended at least this long ago, and unfinished jobs that were enqueued at least
+	// this long ago.
 	OlderThan Duration `json:"older_than,omitempty" rule:"positiveDuration"`
 	IDGlob    string   `json:"id_glob,omitempty" rule:"glob"` // pattern; wildcards: *, ? and sets such as [a-z]
 	DryRun    bool     `json:"dry_run,omitempty"`             // count the jobs without changing them
 	Cursor    string   `json:"cursor,omitempty" rule:"jobCursor"`
 }
 
-// PauseSelection selects jobs for the methods pause and resume. For these methods, All means the
-// whole queue. It therefore cannot be combined with fields that select some of the jobs.
+// PauseSelection selects jobs for the methods pause and resume. For these methods, All means the whole queue,
+// so it cannot be combined with other fields.
 type PauseSelection struct{ Selection }
 
-// MaxSelectedPerRequest is the maximum number of selected jobs that one request processes.
+// MaxSelectedPerRequest is the maximum number of jobs that one request processes if it names no ids.
 const MaxSelectedPerRequest = 1000
 
-// AllIDs returns the ids in ID and IDs.
+// AllIDs returns the ids in ID and IDs together.
 func (s Selection) AllIDs() []string {
 	if s.ID == "" {
 		return s.IDs
@@ -81,14 +80,14 @@ type Kill struct {
 	Signal string `json:"signal,omitempty" rule:"signal"`
 }
 
-// Edit changes waiting jobs. Set is an object of job fields; null restores the default of a field.
+// Edit changes waiting jobs. Set is an object of job fields; the value null restores the default of a field.
 type Edit struct {
 	Selection
 	Set json.RawMessage `json:"set" rule:"editedFields,required"`
 }
 
-// Retry runs ended jobs again, and failed jobs without waiting for their retry time. It also
-// retries the jobs that were cancelled because the selected jobs failed, unless WithoutDependants is set.
+// Retry runs ended jobs again, and failed jobs without waiting for their retry time. When a job fails, the jobs
+// that depend on it are cancelled. Retry also retries these dependants if WithoutDependants is false.
 type Retry struct {
 	Selection
 	WithoutDependants bool `json:"only,omitempty"`
@@ -100,26 +99,26 @@ type Remove struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// ClearParams holds the parameters of methods that remove jobs permanently: all jobs, or all jobs in a
-// batch of the caller.
+// ClearParams selects the jobs that a method removes permanently: all jobs or, if Batch is set, the jobs of
+// that batch of the caller.
 type ClearParams struct {
-	Confirmed bool   `json:"yes"` // confirms the removal; required unless DryRun is set
+	Confirmed bool   `json:"yes"` // confirms the removal; required if DryRun is false
 	Batch     string `json:"batch,omitempty" rule:"label"`
 	DryRun    bool   `json:"dry_run,omitempty"`
 }
 
-// BulkResult lists the jobs that a method has changed, and the jobs for which the method was
-// refused, with the reasons.
+// BulkResult lists the jobs that a method has changed. For each job that it refused to change, Refusals
+// contains the reason.
 type BulkResult struct {
-	// DoneIDs and Refusals are always sent, even if empty, except after a dry run.
+	// These two fields are always sent, even if empty, except after a dry run.
 	DoneIDs    []string  `json:"done,omitempty"`
 	Refusals   []Refusal `json:"refused,omitempty"`
 	MatchCount *int      `json:"matched,omitempty"` // after a dry run: the number of selected jobs
 	Next       *string   `json:"next,omitempty"`    // cursor for the remaining jobs
-	// For an edit, UnenforcedLimits lists the new limits that this machine does not enforce, or
+	// UnenforcedLimits is the result of an edit. It lists the new limits that this machine does not enforce, or
 	// enforces only in part.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// For an edit, Notes has the same meaning as EnqueueResult.Notes.
+	// Notes is the result of an edit. See EnqueueResult.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -139,7 +138,7 @@ func (r BulkResult) MarshalJSON() ([]byte, error) {
 	}{r.DoneIDs, r.Refusals, whole(r)})
 }
 
-// Refusal describes why a verb was refused for one job.
+// Refusal says why a method refused to change one job.
 type Refusal struct {
 	ID      string     `json:"id"`
 	Code    queue.Code `json:"code"`
@@ -152,7 +151,7 @@ func (r *Refusal) Err() *queue.Error {
 	return &queue.Error{Code: r.Code, Field: r.Field, Message: r.Message}
 }
 
-// RemovalCount reports how many jobs a method has removed.
+// RemovalCount says how many jobs a method has removed.
 type RemovalCount struct {
 	Count      int  `json:"removed,omitempty"` // always sent, even if 0, except after a dry run
 	MatchCount *int `json:"matched,omitempty"` // after a dry run: the number of selected jobs

@@ -9,15 +9,16 @@ type AdminAPI interface {
 	// Backup sends a copy of the queue's database in pieces. The copy contains every change that
 	// was acknowledged before the call.
 	Backup(ctx context.Context, p NoParams, each func(BackupPiece) error) (BackupEnd, error)
-	// Doctor checks the queue and its environment. It reports its progress by calling the function
+	// Doctor checks the queue and its environment for problems. It reports its progress by calling the function
 	// each.
 	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
-	// HookTest enqueues a hook or a webhook from the settings with the data of a fictitious job, so
-	// that users can test it.
+	// HookTest enqueues the job of a hook or webhook in the settings, so that users can test it. A hook is a
+	// command, and a webhook is an HTTP request, that a job's outcome causes. The job's input describes an
+	// invented job.
 	HookTest(ctx context.Context, p HookName) (EnqueueResult, error)
-	// Drain prevents jobs from starting until the drain is turned off, even after a restart. It
-	// returns once no job can start any more. If jobs can still start after a time limit, Drain
-	// returns an error that names the job or the node. The drain stays on even after that error.
+	// Drain turns a drain on or off. During a drain no jobs start, even after a restart. Drain returns once no
+	// job can start any more. If a job can still start after a time limit, it returns an error that names the
+	// job or the node. The drain stays on even then.
 	Drain(ctx context.Context, p Drain) (DrainResult, error)
 	// ServiceStop stops the service. It returns when the service begins to stop.
 	ServiceStop(ctx context.Context, p ServiceStop) (ServiceStopResult, error)
@@ -32,7 +33,7 @@ type Cleanup struct {
 	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
 
-// BackupPiece is a piece of a backup or, before the first piece, a report of the progress.
+// BackupPiece is a piece of a backup. Before the first piece, a BackupPiece without bytes reports the progress.
 type BackupPiece struct {
 	Base64    []byte `json:"base64,omitempty"`
 	DoneBytes int64  `json:"done"` // bytes done
@@ -51,13 +52,13 @@ type Doctor struct {
 	Verify bool `json:"verify,omitempty"`
 }
 
-// Progress is the progress of a long operation.
+// Progress is the progress of a long operation, measured in bytes.
 type Progress struct {
 	DoneBytes int64 `json:"done"` // bytes done
 	Total     int64 `json:"of"`   // estimated total number of bytes
 }
 
-// Diagnosis lists all checks. Level is the worst level among them.
+// Diagnosis lists the results of all checks. Level is the worst level among them.
 type Diagnosis struct {
 	Level    string    `json:"level"` // ok, warning or failure
 	Findings []Finding `json:"findings"`
@@ -68,15 +69,15 @@ type Finding struct {
 	Check   string `json:"check"`
 	Level   string `json:"level"` // ok, warning or failure
 	Message string `json:"message"`
-	Advice  string `json:"next,omitempty"` // what the user can do about it
+	Advice  string `json:"next,omitempty"` // what the user can do about the problem
 }
 
-// HookName is the name of a webhook, or of a hook in the settings such as on_dead.
+// HookName names a webhook in the settings, or a hook in the settings, such as on_dead.
 type HookName struct {
 	Name string `json:"name" rule:"nonEmpty,required"`
 }
 
-// Drain starts or ends a drain. With Wait, the response is sent once no job is running.
+// Drain starts a drain or, with EndDrain, ends it. With Wait, the response is sent once no job is running.
 type Drain struct {
 	EndDrain bool `json:"off,omitempty"`
 	Wait     bool `json:"wait,omitempty"`
@@ -88,7 +89,7 @@ type DrainResult struct {
 	Running  int  `json:"running"` // number of jobs that are still running
 }
 
-// ServiceStop stops the service like SIGTERM. With KeepJobs, the jobs continue to run.
+// ServiceStop stops the service as SIGTERM does. With KeepJobs, the jobs continue to run.
 type ServiceStop struct {
 	KeepJobs bool `json:"keep_jobs,omitempty"`
 }
@@ -96,8 +97,7 @@ type ServiceStop struct {
 // ServiceStopResult is the response to ServiceStop. The service sends it when it begins to stop.
 type ServiceStopResult struct {
 	PID int    `json:"pid"`
-	Dir string `json:"folder"` // state directory; its lock is free when the service has ended
-	// RunnerDir is the directory of the runners that run as root; it is empty if the service uses
-	// none.
+	Dir string `json:"folder"` // state directory; its lock is free once the service has ended
+	// RunnerDir is the directory of runners that run as root. It is "" if the service uses no such runners.
 	RunnerDir string `json:"runner_dir,omitempty"`
 }

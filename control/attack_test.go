@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// testServer is a server for which each test chooses the uid of every client. Like the service, its
-// API reads while it holds a slot. Reads of users whose uid is divisible by three return
-// immediately. Other reads last until the test ends them.
+// testServer is a server for which each test chooses the uid of every client. Like the service, its API reads
+// while it holds a slot. A read returns immediately if the uid is divisible by three; other reads last until
+// the test ends them.
 type testServer struct {
 	API    // panics for methods that are not defined below
 	t      *testing.T
@@ -37,7 +37,7 @@ type testServer struct {
 
 	mu      sync.Mutex
 	reading map[string]int // number of reads that hold a slot, by user and class; guarded by mu
-	most    map[string]int // largest value of each entry in reading; guarded by mu
+	most    map[string]int // highest value of each entry in reading; guarded by mu
 }
 
 func newTestServer(t *testing.T) *testServer {
@@ -65,7 +65,7 @@ func newTestServer(t *testing.T) *testServer {
 	return v
 }
 
-// Right implements Authorizer: user 0 is an admin, and users from 100 on have no access.
+// Right implements Authorizer. User 0 is an admin, and users from 100 on have no access.
 func (v *testServer) Right(p *Peer) Right {
 	switch {
 	case p.UID == 0:
@@ -91,7 +91,7 @@ func (v *testServer) dial(uid int) net.Conn {
 	return c
 }
 
-// read imitates a read of the service.
+// read simulates a read of the service.
 func (v *testServer) read(ctx context.Context, class SlotClass) error {
 	return v.shares.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
@@ -132,8 +132,7 @@ func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "town"}, nil
 }
 
-// waitUntil waits until holds returns true. The failure message contains what, a description of the
-// condition.
+// waitUntil waits until holds returns true. what describes the condition in the failure message.
 func (v *testServer) waitUntil(what string, holds func() bool) {
 	v.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
@@ -163,9 +162,8 @@ func (v *testServer) send(c net.Conn, method, params string) <-chan string {
 	return answer
 }
 
-// A user who connects over and over, sends many requests and disconnects never has more connections
-// in progress than the limit for one user. A connection whose request waits for room is not idle,
-// so it is not evicted. After an eviction it would continue to wait for room.
+// A user who connects over and over, sends many requests and disconnects never has more connections in progress
+// than the limit for one user. A connection whose request waits for room is not evicted, since it is not idle.
 func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	v := newTestServer(t)
 	v.user = 20
@@ -193,9 +191,9 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// An attacker who pipelines reads on a hundred connections has at most 4 lists in progress and
-// holds at most one slot for them. Slots remain for other users: their requests wait for at most
-// readSlots of the attacker's reads to end.
+// An attacker who pipelines reads on a hundred connections has at most 4 lists in progress and holds at most
+// one slot for them. So slots remain for other users: their requests wait at most until readSlots reads of the
+// attacker have ended.
 func TestPipelinesDoNotDelayOtherUsers(t *testing.T) {
 	for _, attack := range []struct {
 		method    string
@@ -267,8 +265,8 @@ func (v *testServer) readsInProgress(uids ...int) (n int) {
 	return n
 }
 
-// waitForFullLoad waits until the users have as many requests in progress as the limit allows. It
-// returns how many of these hold a slot.
+// waitForFullLoad waits until the users have as many requests in progress as the limit allows. It returns how
+// many of these requests hold a slot.
 func (v *testServer) waitForFullLoad(uids []int) int {
 	v.waitUntil("the requests are in progress", func() bool {
 		for _, uid := range uids {
@@ -288,9 +286,9 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 	return before
 }
 
-// Connections that each send most of a line but not its end cost their user as much memory as one
-// line. During that time, a line of another user is processed. The refused connections get an error
-// that says why.
+// A user opens many connections and sends on each most of a line but not its end. Together they take only as
+// much memory as one line. Meanwhile, a line of another user is processed. Connections that are refused get an
+// error with the reason.
 func TestIncompleteLinesCostOneLine(t *testing.T) {
 	v := newTestServer(t)
 	const conns = 200
@@ -312,7 +310,7 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 		func() bool { return v.bytes(1) > int64(len(half))-freeConnBytes })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
-	// A buffer exists twice while it grows. Each connection has a reader and goroutines.
+	// While a buffer grows, it exists twice. Each connection has a reader and goroutines.
 	const most = MaxLineBytes*3/2 + conns*(freeConnBytes+48<<10)
 	if grown := stats.HeapAlloc - before; grown > most {
 		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
@@ -338,8 +336,8 @@ func TestIncompleteLinesCostOneLine(t *testing.T) {
 	talking.Wait()
 }
 
-// At most two large requests are processed concurrently, and at most one for each user. A request
-// that takes longer than a second lets the next one begin.
+// At most two large requests are processed concurrently, at most one of each user. If one takes longer than a
+// second, the next one begins.
 func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	v := newTestServer(t)
 	line := `{"id":1,"method":"cancel","params":{"id":"a"},"pad":"` + strings.Repeat("x", largeRequestBytes) + `"}` + "\n"
@@ -363,8 +361,8 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 	close(v.readPermits)
 }
 
-// A user may have 64 streams over all connections. The next stream is refused, and the error says
-// why. Pieces of a stream that were read while a slot was held are sent after the slot is released.
+// A user may have 64 streams over all connections. A further stream is refused with an error that says why.
+// Pieces of a stream that were read while a slot was held are sent after the slot is released.
 func TestStreamsHoldNoSlots(t *testing.T) {
 	v := newTestServer(t)
 	b := &chattySystem{town: v, piece: strings.Repeat("x", 64<<10)}
@@ -406,7 +404,7 @@ func (b *chattySystem) Events(ctx context.Context, _ Events, each func(Event) er
 	}
 }
 
-// Events calls Events of the API that the test has set.
+// Events calls the method Events of the API that the test has set.
 func (v *testServer) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
 	return v.API.Events(ctx, p, each)
 }

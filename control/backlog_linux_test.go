@@ -74,8 +74,8 @@ func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
 	}
 }
 
-// A service that accepts no connections is reported as overloaded and not as stopped. Otherwise the
-// client would start a second service.
+// A service that accepts no connections is reported as overloaded, not as stopped. If it were reported as
+// stopped, the client would start a second service.
 func TestFullBacklogIsAnOverload(t *testing.T) {
 	path := tempSocket(t)
 	listen(t, path)

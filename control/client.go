@@ -18,12 +18,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reconnectTimeout is how long a client tries to reconnect after its connection broke.
+// reconnectTimeout is how long a client tries to reconnect after its connection has broken.
 const reconnectTimeout = 5 * time.Second
 
-// If the service sends nothing for probeAfter after a request, the client sends a hello. If nothing
-// arrives within probeTimeout after that, the client closes the connection. Otherwise it could wait
-// forever, because systemd accepts connections even for a service that cannot start.
+// If the service sends nothing for probeAfter after a request, the client sends a hello. If nothing arrives
+// within probeTimeout after that, the client closes the connection. Without this check it could wait forever,
+// because systemd accepts connections even for a service that cannot start.
 const (
 	probeAfter   = 20 * time.Second
 	probeTimeout = 10 * time.Second
@@ -33,51 +33,50 @@ const (
 // rejects a connection sends the reason before it closes.
 const readAfterWriteErrorTime = time.Second
 
-// Client calls the API of a running service over its socket. It connects at the first call and
-// reconnects when the connection breaks. After reconnecting, it repeats the interrupted call once
-// if a second execution does no harm. Examples are calls that change nothing, and an enqueue, which
-// carries an idempotency key.
+// Client calls the API of a running service over its socket. It connects at the first call and reconnects when
+// the connection breaks. Then it repeats the interrupted call once, if executing the call twice does no harm.
+// Examples are a call that changes nothing, and an enqueue with an idempotency key.
 type Client struct {
 	path string
-	// dialInProcess returns a connection to a server in this process. If it is not nil, the client
-	// uses it instead of path.
+	// dialInProcess returns a connection to a server in this process. If it is nil, the client connects to
+	// path.
 	dialInProcess func() net.Conn
 
 	mu   sync.Mutex
 	conn *clientConn // nil before the first call; guarded by mu
 }
 
-// clientConn is one connection. The first error ends it.
+// clientConn is one connection of a client. The first error on it ends it.
 type clientConn struct {
 	netConn net.Conn
 	writeMu sync.Mutex
 
-	readMu   sync.Mutex    // held by the goroutine that reads
-	reader   *bufio.Reader // guarded by reading
-	readOnce sync.Once     // starts the goroutine that reads until the connection ends
+	readMu   sync.Mutex    // held by the goroutine that reads from the connection
+	reader   *bufio.Reader // guarded by readMu
+	readOnce sync.Once     // starts readAll's goroutine, which reads until the connection ends
 
 	lastID        atomic.Int64
 	receivedLines atomic.Int64 // number of lines received
-	gaveUp        atomic.Bool  // checkAlive has closed the connection because the service did not answer
+	gaveUp        atomic.Bool  // checkAlive closed the connection: the service did not answer
 
 	mu           sync.Mutex
 	pendingCalls map[int64]*call // guarded by mu
-	err          error           // why the connection has ended, nil if it has not; guarded by mu
+	err          error           // why the connection has ended; nil until then; guarded by mu
 }
 
-// call is a request that has not been answered.
+// call is a request whose answer has not been received yet.
 type call struct {
 	result json.RawMessage
 	err    error
 	done   chan struct{}
 	once   sync.Once
-	pieces chan json.RawMessage // pieces of a stream; nil for other calls
+	pieces chan json.RawMessage // receives the pieces of a stream; nil for other calls
 }
 
-// NewClient returns a client of the service on a socket.
+// NewClient returns a client of the service that listens on a socket.
 func NewClient(path string) *Client { return &Client{path: path} }
 
-// Clone returns a client of the same service with a separate connection.
+// Clone returns a client of the same service that uses its own connection.
 func (c *Client) Clone() *Client { return &Client{path: c.path, dialInProcess: c.dialInProcess} }
 
 // Close closes the connection.
@@ -92,12 +91,11 @@ func (c *Client) Close() error {
 	return err
 }
 
-// ErrUnreachable means that no service is running on the socket. It is not a *queue.Error, because
-// errors.Is compares only the codes of two such errors. Every error with the code unavailable would
-// then match ErrUnreachable.
+// ErrUnreachable means that no service listens on the socket. It is not a *queue.Error, because errors.Is
+// compares two such errors only by their codes. It would then match every error with the code unavailable.
 var ErrUnreachable = errors.New("the service is not running")
 
-// unreachableError is an error that matches ErrUnreachable and holds the cause.
+// unreachableError is an error that matches ErrUnreachable. It also holds the cause.
 type unreachableError struct {
 	path  string
 	cause error
@@ -113,7 +111,7 @@ func (u *unreachableError) Unwrap() []error {
 	return []error{ErrUnreachable, queue.ErrUnavailable, u.cause}
 }
 
-// Connect connects to the service unless the client is already connected.
+// Connect connects to the service if the client is not connected yet.
 func (c *Client) Connect(ctx context.Context) error {
 	_, err := c.connection(ctx)
 	return err
@@ -136,7 +134,8 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	return c.conn, nil
 }
 
-// dial connects to the service, and checks that a trusted user runs the server.
+// dial connects to the service. It returns an error if the server runs as a user whom the client does not
+// trust.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if c.dialInProcess != nil {
 		return c.dialInProcess(), nil
@@ -166,7 +165,7 @@ func (c *clientConn) endError() error {
 	return c.err
 }
 
-// errUnresponsive means that the socket accepts connections but no service answers.
+// errUnresponsive means that the socket accepts connections but the service does not answer.
 var errUnresponsive = &queue.Error{Code: queue.CodeUnavailable,
 	Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried " +
 		"out; see its log (for the system service: " + socket.LogHint + ")"}
@@ -185,8 +184,8 @@ func newClientConn(nc net.Conn) *clientConn {
 	return c
 }
 
-// isClosed reports whether the service has closed a connection while no goroutine was
-// reading it.
+// isClosed reports whether the service has closed the connection. It returns false if another goroutine is
+// reading from the connection.
 func (c *clientConn) isClosed() bool {
 	if !socket.CallerMayRead || !c.readMu.TryLock() {
 		return false
@@ -211,10 +210,9 @@ func (c *clientConn) readAll() {
 	})
 }
 
-// readUntil reads until a call is answered or the connection has ended. A caller that can only
-// wait for its answer reads the connection itself, which saves a goroutine and therefore a thread.
-// readUntil returns false without reading if another goroutine reads the connection.
-// See docs/decisions/0096.
+// readUntil reads until a call is answered or the connection has ended. The caller itself reads from the
+// connection, which saves a goroutine and therefore a thread. If another goroutine is already reading,
+// readUntil returns false immediately. See docs/decisions/0096.
 func (c *clientConn) readUntil(o *call) bool {
 	if !socket.CallerMayRead || !c.readMu.TryLock() {
 		return false
@@ -233,7 +231,7 @@ func (c *clientConn) readUntil(o *call) bool {
 	}
 }
 
-// read reads and processes one line.
+// read reads one line and passes it to its call.
 func (c *clientConn) read() error {
 	line, err := readLine(c.reader)
 	if err != nil {
@@ -243,7 +241,7 @@ func (c *clientConn) read() error {
 	return c.deliver(line)
 }
 
-// fail closes the connection and ends its open calls with the cause.
+// fail closes the connection and ends all open calls with an error that contains cause.
 func (c *clientConn) fail(cause error) {
 	c.netConn.Close()
 	c.mu.Lock()
@@ -257,7 +255,7 @@ func (c *clientConn) fail(cause error) {
 	}
 }
 
-// deliver delivers a line to its call.
+// deliver passes a line to the call that it belongs to.
 func (c *clientConn) deliver(line []byte) error {
 	m, err := parseReply(line)
 	if err != nil {
@@ -265,7 +263,7 @@ func (c *clientConn) deliver(line []byte) error {
 			"(%v); check --socket, or try again", err)
 	}
 	if m.id == 0 {
-		return m.err // a reply without an id reports an error about the whole connection
+		return m.err // without an id, it is an error about the whole connection
 	}
 	c.mu.Lock()
 	o := c.pendingCalls[m.id]
@@ -279,14 +277,14 @@ func (c *clientConn) deliver(line []byte) error {
 		o.finish(m.result, m.err)
 	case o.pieces != nil:
 		select {
-		case o.pieces <- m.piece: // if the caller reads slowly, this delays only its own connection
+		case o.pieces <- m.piece: // a slow caller delays only its own connection
 		case <-o.done:
 		}
 	}
 	return nil
 }
 
-// finish ends a call. Only the goroutine that sends its pieces may call it.
+// finish ends a call with its result or error. Only the goroutine that sends the call's pieces may call it.
 func (c *call) finish(result json.RawMessage, err error) {
 	c.once.Do(func() {
 		c.result, c.err = result, err
@@ -297,10 +295,10 @@ func (c *call) finish(result json.RawMessage, err error) {
 	})
 }
 
-// abandon ends a call whose caller has stopped waiting. Pieces may still arrive.
+// abandon ends a call whose caller has stopped waiting. Pieces of a stream may still arrive for it.
 func (c *call) abandon() { c.once.Do(func() { close(c.done) }) }
 
-// send sends a request.
+// send sends a request and returns its call and its id. It does not wait for the answer.
 func (c *clientConn) send(method string, params any, streams bool) (*call, int64, error) {
 	id := c.lastID.Add(1)
 	line, err := requestLine(id, method, params)
@@ -326,15 +324,15 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	defer c.writeMu.Unlock()
 	c.netConn.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.netConn.Write(line); err != nil {
-		// After readAfterWriteErrorTime, the reading goroutine gets a timeout. It then ends the connection
-		// and all calls on it, including this call.
+		// After readAfterWriteErrorTime, reading fails with a timeout. That ends the connection and all calls
+		// on it, including this one.
 		c.netConn.SetReadDeadline(time.Now().Add(readAfterWriteErrorTime))
 	}
 	return o, id, nil
 }
 
-// call sends a request and waits for the answer. If repeatable is true and the connection breaks,
-// it repeats the request once.
+// call sends a request, waits for the answer and stores it in result. If repeatable is true and the connection
+// breaks, it repeats the request once.
 func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool,
 	each func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectTimeout)
@@ -358,22 +356,22 @@ func (c *Client) call(ctx context.Context, method string, params, result any, re
 	}
 }
 
-// CallReadMethod calls a method that ReadOnlyMethod returned, and returns its result as JSON.
+// CallReadMethod calls the method m, which must come from ReadOnlyMethod, and returns its result as JSON.
 func (c *Client) CallReadMethod(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage,
 	err error) {
 	err = c.call(ctx, m.Name, params, &result, true, nil)
 	return result, err
 }
 
-// serviceEndedHint names the places where the user can find out why the service has ended.
+// serviceEndedHint is an advice for the user. It says how to find out why the service has ended.
 const serviceEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
 
-// unknownOutcomeText is the part of an error message that warns about a request without an answer.
+// unknownOutcomeText is the part of an error message that says that a request may have been carried out.
 const unknownOutcomeText = "it is unknown whether the request was carried out"
 
-// withErrorCode converts an error of the connection to an error with a code. tries is how often the
-// request may have been sent.
+// withErrorCode adds an error code to an error of the connection. tries is how often the request may have been
+// sent.
 func withErrorCode(err error, tries int) error {
 	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && tries > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; %s; start "+
@@ -387,7 +385,7 @@ func withErrorCode(err error, tries int) error {
 		return err
 	}
 	if e, fromServer := errors.AsType[*queue.Error](err); fromServer {
-		return e // the server has said why it closed the connection
+		return e // the server has sent the reason why it closed the connection
 	}
 	if tries > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered; %s; %s", unknownOutcomeText,
@@ -396,15 +394,16 @@ func withErrorCode(err error, tries int) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// checkAlive closes the connection if the service does not answer: the number of received lines
-// still equals since, and no line arrives after a hello either.
+// checkAlive checks whether the service still answers. since is the number of lines that had been received when
+// the request was sent. If the number is unchanged, it sends a hello. It closes the connection if still no line
+// arrives.
 func (c *clientConn) checkAlive(since int64) {
 	if c.receivedLines.Load() != since {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
 	if err != nil {
-		return // the connection has ended, or the service reads nothing more
+		return // the connection has ended, or the service no longer reads
 	}
 	select {
 	case <-o.done:
@@ -416,8 +415,8 @@ func (c *clientConn) checkAlive(since int64) {
 	}
 }
 
-// roundTrip sends one request and waits for the answer. sent reports whether the service may have
-// received the request.
+// roundTrip sends one request, waits for the answer and stores it in result. sent reports whether the service
+// may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
 	each func(json.RawMessage) error) (sent bool, err error) {
 	linesReceived := c.receivedLines.Load()
@@ -448,7 +447,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 					}
 				}
 			case <-ctx.Done():
-				c.netConn.Close() // closing the connection is the only way to end a stream early
+				c.netConn.Close() // only this ends a stream early
 				return give(ctx.Err())
 			}
 		}
@@ -461,7 +460,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 	return true, o.decode(method, result)
 }
 
-// decode decodes the answer of a call that has ended.
+// decode stores the result of an ended call in into, or returns the call's error.
 func (c *call) decode(method string, into any) error {
 	if c.err != nil {
 		return c.err
@@ -469,9 +468,9 @@ func (c *call) decode(method string, into any) error {
 	return decodeAnswer(method, c.result, into)
 }
 
-// decodeAnswer decodes a value from a line that parseReply has checked.
+// decodeAnswer decodes the result in an answer that parseReply has accepted.
 func decodeAnswer(method string, raw json.RawMessage, into any) (err error) {
-	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would scan the line once more
+	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would scan the line again
 		err = own.UnmarshalJSON(raw)
 	} else {
 		err = json.Unmarshal(raw, into)
@@ -486,7 +485,8 @@ func decodeAnswer(method string, raw json.RawMessage, into any) (err error) {
 	return err
 }
 
-// NewIdempotencyKey returns an idempotency key for an enqueue. It is unique but not secret.
+// NewIdempotencyKey returns an idempotency key for an enqueue request, with which it can be repeated safely.
+// The key is unique but not secret.
 func NewIdempotencyKey() string {
 	return strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 }

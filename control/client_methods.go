@@ -8,15 +8,15 @@ import (
 // Client implements API. Each method calls the method of the API with the same name.
 var _ API = (*Client)(nil)
 
-// callMethod sends a request and returns the answer. If repeatable is true and the connection breaks,
-// the request is repeated once.
+// callMethod calls a method that sends one answer, and returns the answer. If repeatable is true and the
+// connection breaks, it repeats the request once.
 func callMethod[R any](ctx context.Context, c *Client, method string, params any, repeatable bool) (r R, err error) {
 	err = c.call(ctx, method, params, &r, repeatable, nil)
 	return r, err
 }
 
-// callStream sends the request of a stream and calls the function each for every piece. It returns
-// the answer at the end of the stream.
+// callStream calls a method that sends a stream. It calls the function each for every piece, and returns the
+// answer at the end of the stream.
 func callStream[N, R any](ctx context.Context, c *Client, method string, params any,
 	each func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
@@ -37,7 +37,7 @@ func (c *Client) Whoami(ctx context.Context, p NoParams) (Whoami, error) {
 	return callMethod[Whoami](ctx, c, "whoami", p, true)
 }
 
-// Enqueue generates an idempotency key if p has none.
+// Enqueue implements API. It generates an idempotency key if p has none.
 func (c *Client) Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error) {
 	if p.Key == "" {
 		p.Key = NewIdempotencyKey()
@@ -45,13 +45,13 @@ func (c *Client) Enqueue(ctx context.Context, p Enqueue) (EnqueueResult, error) 
 	return callMethod[EnqueueResult](ctx, c, "enqueue", p, true)
 }
 
-// EnqueueBatch generates an idempotency key for the last request of a batch if p has none.
+// EnqueueBatch implements API. It generates an idempotency key for the last request of a batch if p has none.
 func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueueBatchResult, error) {
 	if p.Key == "" && p.Commit {
 		p.Key = NewIdempotencyKey()
 	}
-	// Other requests of a batch have no key and are not repeated, because that would add their jobs
-	// twice.
+	// The earlier requests of a batch have no key. They are not repeated, because a repetition would add their
+	// jobs twice.
 	return callMethod[EnqueueBatchResult](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
 }
 
@@ -79,7 +79,7 @@ func (c *Client) Logs(ctx context.Context, p Logs, each func(OutputPiece) error)
 	return callStream[OutputPiece, LogsEnd](ctx, c, "logs", p, each)
 }
 
-// Attach is not repeated, because the text would be typed twice.
+// Attach implements API. The request is not repeated, because the text would be typed twice.
 func (c *Client) Attach(ctx context.Context, p Attach) (AttachResult, error) {
 	return callMethod[AttachResult](ctx, c, "attach", p, false)
 }
@@ -204,7 +204,8 @@ func (c *Client) ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDeta
 	return callMethod[ScheduleDetail](ctx, c, "schedule.show", p, true)
 }
 
-// ScheduleRemove is not repeated, because the second request would not find the schedule.
+// ScheduleRemove implements API. The request is not repeated, because the second request would not find the
+// schedule.
 func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error) {
 	return callMethod[Schedule](ctx, c, "schedule.rm", p, false)
 }
@@ -217,7 +218,8 @@ func (c *Client) ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, 
 	return callMethod[Schedule](ctx, c, "schedule.resume", p, true)
 }
 
-// ScheduleRun is not repeated, because the second request would enqueue another job.
+// ScheduleRun implements API. The request is not repeated, because the second request would enqueue another
+// job.
 func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error) {
 	return callMethod[EnqueueResult](ctx, c, "schedule.run", p, false)
 }
@@ -230,7 +232,7 @@ func (c *Client) NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error) {
 	return callMethod[NodeView](ctx, c, "node.drain", p, true)
 }
 
-// NodeRemove is not repeated, because the second request would not find the node.
+// NodeRemove implements API. The request is not repeated, because the second request would not find the node.
 func (c *Client) NodeRemove(ctx context.Context, p NodeName) (NodeView, error) {
 	return callMethod[NodeView](ctx, c, "node.rm", p, false)
 }
@@ -243,7 +245,7 @@ func (c *Client) GateSet(ctx context.Context, p GateSet) (GateView, error) {
 	return callMethod[GateView](ctx, c, "gate.set", p, true)
 }
 
-// HookTest is not repeated, because the second request would enqueue another job.
+// HookTest implements API. The request is not repeated, because the second request would enqueue another job.
 func (c *Client) HookTest(ctx context.Context, p HookName) (EnqueueResult, error) {
 	return callMethod[EnqueueResult](ctx, c, "hook.test", p, false)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The client reports the error of a server that refuses its connection and closes it before, while
-// or after the client writes its request.
+// A server refuses a connection with an error and closes it: before, while or after the client writes its
+// request. In each case the client returns that error.
 func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
@@ -43,7 +43,7 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	}
 }
 
-// If the reader of a stream returns an error while more pieces arrive, only that call ends. The
+// If the function each returns an error while more pieces of the stream arrive, only that call ends. The
 // connection stays open for other calls.
 func TestClientGivesUpUnresponsiveStream(t *testing.T) {
 	path := tempSocket(t)

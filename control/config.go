@@ -8,10 +8,10 @@ type ConfigAPI interface {
 	ConfigList(ctx context.Context, p NoParams) (ConfigList, error)
 	// ConfigGet returns one setting.
 	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
-	// ConfigSet stores the value of a setting. The value has no effect while the environment or a
-	// flag of the service overrides it.
+	// ConfigSet stores the value of a setting. An environment variable or a command-line flag of the service
+	// overrides the stored value.
 	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)
-	// ConfigUnset removes the stored value of a setting. It returns the value that now applies.
+	// ConfigUnset removes the stored value of a setting. It returns the value that is now in effect.
 	ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	// Reload reads the settings file again.
 	Reload(ctx context.Context, p NoParams) (ReloadResult, error)
@@ -22,7 +22,7 @@ type ConfigKey struct {
 	Key string `json:"key" rule:"nonEmpty,required"`
 }
 
-// ConfigSet stores a setting.
+// ConfigSet names a setting and its new value.
 type ConfigSet struct {
 	Key   string       `json:"key" rule:"nonEmpty,required"`
 	Value SettingValue `json:"value" rule:"setting,required"`
@@ -33,8 +33,7 @@ type ConfigValue struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"` // default, file, stored, environment, flag or running
-	// Note is a hint for the user: for example, another origin overrides the stored value, or the
-	// value takes effect when the service restarts.
+	// Note is a hint for the user, for example that another origin overrides the stored value.
 	Note string `json:"note,omitempty"`
 }
 
@@ -43,8 +42,8 @@ type ConfigList struct {
 	Settings []ConfigValue `json:"settings"`
 }
 
-// ReloadResult is the response to Reload. Hidden lists the keys of the settings file whose values
-// other origins override. Note lists for the user which changes have no effect yet.
+// ReloadResult is the response to Reload. Hidden lists the keys in the settings file that another origin
+// overrides. Note says which changes have no effect yet; it is meant for the user.
 type ReloadResult struct {
 	Hidden []string `json:"hidden"`
 	Note   string   `json:"note,omitempty"`

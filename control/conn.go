@@ -15,29 +15,28 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// serverConn is the connection of one client.
+// serverConn is the server's end of one client's connection.
 type serverConn struct {
 	netConn  net.Conn
-	peer     Peer // peer.Right is the right that the user had when it connected
+	peer     Peer // peer.Right is the user's right at the time of the connection
 	fairConn *fair.Conn
 
 	cancelRequests context.CancelFunc // cancels the requests in progress
 
 	writeMu sync.Mutex // held while a line is written
 
-	openRequests atomic.Int64 // number of requests that are being processed
+	openRequests atomic.Int64 // number of requests whose answer is not ready
 
 	mu              sync.Mutex
 	activeRequests  int       // number of requests that have not ended; guarded by mu
-	activeChangedAt time.Time // when active last changed; guarded by mu
-	evicted         bool      // guarded by mu
+	activeChangedAt time.Time // when activeRequests last changed; guarded by mu
+	evicted         bool      // closed to make room for another connection; guarded by mu
 }
 
 // readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's
-// capacity counts towards the share of the connection's user. The last line needs no newline if it
-// has at most freeConnBytes. A longer line without a newline was probably cut off, and parsing it would
-// cost much more than sending it did. If reading fails, readLine returns the part of the line that
-// has arrived.
+// capacity counts towards the user's limit of bytes. The last line needs no newline if it has at most
+// freeConnBytes bytes. A longer one was probably cut off, and parsing it would cost much. If reading fails,
+// readLine returns the part of the line that has arrived.
 func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -78,9 +77,9 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 	}
 }
 
-// lineLimit returns the maximum length of the line that is being received. The parameter size is the number
-// of its bytes so far. Lines of users without access have a lower limit. lineLimit determines the user's
-// right only if the line is long enough for that to matter.
+// lineLimit returns the maximum length of the line that is being received, which is lower for users without
+// access. size is the number of bytes received so far. If size is below the lower limit, lineLimit does not
+// look up the user's right.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= maxLineWithoutAccess {
 		return MaxLineBytes
@@ -92,8 +91,8 @@ func (s *Server) lineLimit(c *serverConn, size int) int {
 	return MaxLineBytes
 }
 
-// timedOutWhileBusy reports whether err is a read timeout that occurred while a request was in
-// progress. The connection was not idle then, so it stays open.
+// timedOutWhileBusy reports whether err is a read timeout that occurred while a request was in progress. The
+// caller then keeps the connection open, since it was not idle.
 func (c *serverConn) timedOutWhileBusy(err error) bool {
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
@@ -104,7 +103,7 @@ func (c *serverConn) timedOutWhileBusy(err error) bool {
 	return c.activeRequests > 0
 }
 
-// errNotReading means that the client does not read what the server sends.
+// errNotReading means that the client does not read what the server sends to it.
 var errNotReading = errors.New("the client does not read the answer")
 
 // send writes a line. If the client does not read it within limit, send closes the connection and
@@ -142,8 +141,8 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.activeChangedAt, c.activeRequests == 0 && !c.evicted
 }
 
-// cancelIfHungUp cancels the connection's requests if its client has hung up, and reports whether
-// the client has.
+// cancelIfHungUp reports whether the client has closed the connection. If so, it cancels the connection's
+// requests.
 func (c *serverConn) cancelIfHungUp() bool {
 	hungUpNow := socket.HungUp(c.netConn)
 	if hungUpNow {
@@ -160,24 +159,24 @@ func (c *serverConn) lacksAccess() bool { return !c.peer.Right.Covers(RightRead)
 type activeRequest struct {
 	request
 	conn              *serverConn
-	jobIDs            []string      // ids of the jobs that the parameters name, for the log
-	setting           string        // setting that the parameters name, for the log
-	chargedBytes      int64         // memory charged for the line and by ChargeBytes
+	jobIDs            []string      // ids of jobs in the parameters, for the log
+	setting           string        // name of a setting in the parameters, for the log
+	chargedBytes      int64         // bytes charged for the line and by ChargeBytes
 	clientReadTimeout time.Duration // how long the client may take to read the answer
-	answerLine        []byte        // the answer, nil until it is ready
+	answerLine        []byte        // the answer; nil until it is ready
 	pieces            []byte        // stream pieces that have not been sent yet
-	inStreamStep      bool          // while a stream step runs, sendPiece only stores pieces
+	inStreamStep      bool          // sendPiece only stores pieces while a stream step runs
 
-	// Resources that releaseResources releases.
-	hasRoom     bool      // the request has room in its user's share
-	releases    []func()  // release the slot, the timer and the list room of the request when it has ended
+	// The next fields are resources that releaseResources releases.
+	hasRoom     bool      // the request counts towards its user's limits
+	releases    []func()  // functions that release resources at the end of the request
 	slotClass   SlotClass // class of the slot for decoding the request
-	releaseSlot func()    // releases that slot earlier; nil if the request has none
+	releaseSlot func()    // releases that slot; nil if the request has none
 }
 
 type activeRequestKey struct{}
 
-// activeRequestOf returns the request of ctx, or nil.
+// activeRequestOf returns the request of ctx, or nil if ctx has none.
 func activeRequestOf(ctx context.Context) *activeRequest {
 	t, _ := ctx.Value(activeRequestKey{}).(*activeRequest)
 	return t
@@ -192,7 +191,7 @@ func (t *activeRequest) releaseResources() {
 	t.conn.fairConn.EndRequest(t.hasRoom, int(t.chargedBytes)+len(t.answerLine)+len(t.pieces))
 }
 
-// acquireSlot waits for the slot for decoding a request of size bytes, if it needs one.
+// acquireSlot waits for a slot to decode a request of size bytes. A small request needs none.
 func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int) error {
 	if size <= freeConnBytes {
 		return nil
@@ -214,7 +213,7 @@ func (t *activeRequest) acquireSlot(ctx context.Context, s *UserLimits, size int
 	return nil
 }
 
-// finishDecoding drops the line and, if the slot was only for decoding, releases the slot.
+// finishDecoding drops the request line. If the slot was only for decoding, it releases the slot.
 func (t *activeRequest) finishDecoding(params any) {
 	t.params = nil
 	if p, ok := params.(interface {
@@ -227,14 +226,14 @@ func (t *activeRequest) finishDecoding(params any) {
 	}
 }
 
-// setAnswer stores the answer until it is sent, and charges its size to the user's share.
+// setAnswer stores the answer until it is sent. The answer's size counts towards the user's limit of bytes.
 func (t *activeRequest) setAnswer(line []byte) {
 	t.conn.fairConn.AddBytes(len(line) - len(t.answerLine))
 	t.answerLine = line
 }
 
-// sendPiece sends a piece of a stream. During a stream step it stores the piece instead, until the step
-// has ended.
+// sendPiece sends a piece of a stream. During a stream step it only stores the piece; flush sends it after the
+// step.
 func (t *activeRequest) sendPiece(v any) error {
 	if t.pieces == nil {
 		t.pieces = *piecePool.Get().(*[]byte)
@@ -266,11 +265,11 @@ func (t *activeRequest) flush() error {
 	return err
 }
 
-// piecePool holds reusable buffers for stream pieces, of up to maxPooledBytes bytes each. A stream
-// has a buffer only while it has pieces to send.
+// piecePool holds reusable buffers for stream pieces, of up to maxPooledBytes bytes each. A stream takes a
+// buffer only while it has pieces to send.
 var piecePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooledBytes is the largest capacity, in bytes, of a buffer that is kept for reuse.
+// maxPooledBytes is the maximum capacity, in bytes, of a buffer in piecePool.
 const maxPooledBytes = 256 << 10
 
 // isForManyJobs reports whether a request lists or changes many jobs.

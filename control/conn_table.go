@@ -11,25 +11,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// connTable lists the connections that a server serves. Code that holds its lock never blocks, and
-// scans only one user's connections unless the total limit is reached. A user who connects over and
-// over therefore does not delay other users. The zero connTable is empty.
+// connTable lists the connections that a server serves. No code blocks while it holds the lock. Below the total
+// limit, it scans only one user's connections. So a user who connects very often does not delay other users.
+// The zero connTable is empty.
 type connTable struct {
 	openCount atomic.Int64 // number of connections
 
 	mu     sync.Mutex
-	byUser map[int]map[*serverConn]bool // by uid; each user has at least one connection; guarded by mu
+	byUser map[int]map[*serverConn]bool // by uid; each user in it has connections; guarded by mu
 	// connsWithoutAccess is the number of connections whose users had no access when they connected. It
 	// is guarded by mu.
 	connsWithoutAccess int
 }
 
-// errTooManyWithoutAccess rejects a connection of a user without access because the limit for such connections,
-// or for all connections, is reached.
+// errTooManyWithoutAccess rejects a connection of a user without access. It means that the limit for such
+// connections, or for all connections, is reached.
 var errTooManyWithoutAccess = errors.New("too many connections from users without access")
 
-// add adds a connection if the limits allow it, and may evict idle ones to make room. The evicted
-// connections are removed from the table, and the caller closes them.
+// add adds a connection if the limits allow it, and may remove idle ones to make room. The caller closes the
+// removed connections, which are returned.
 func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
 	limit, share := limits.MaxConnections()
 	if !c.peer.Right.Covers(RightAdmin) {
@@ -70,8 +70,8 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	return evicted, nil
 }
 
-// evictLocked removes the connection that has been idle longest and returns it. It returns nil if
-// none is idle.
+// evictLocked removes from the table the connection that has been idle longest, and returns it. It returns nil
+// if no connection is idle.
 func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
 	var longestIdle *serverConn
 	var since time.Time
@@ -89,7 +89,7 @@ func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
 	return longestIdle
 }
 
-// remove removes a connection, unless it was evicted.
+// remove removes a connection from the table. It does nothing if the connection was evicted.
 func (t *connTable) remove(c *serverConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -48,7 +48,7 @@ func (l *connListener) Accept() (net.Conn, error) {
 func (l *connListener) Close() error   { l.close.Do(func() { close(l.done) }); return nil }
 func (l *connListener) Addr() net.Addr { return &net.UnixAddr{} }
 
-// While an evicted connection is being closed, other users can connect and get responses.
+// While an evicted connection is being closed, other users can connect and get answers.
 func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	l := &connListener{conns: make(chan net.Conn), done: make(chan struct{})}
 	one := func() (all, user int) { return 100, 1 }
@@ -88,7 +88,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 		server.conns.each(func(c *serverConn) { _, idle = c.idleSince() })
 		return idle
 	}
-	for !idle() { // a request ends only after its response is sent
+	for !idle() { // a request ends only after its answer was sent
 		time.Sleep(time.Millisecond)
 	}
 	connect(1) // this connection evicts the first one
@@ -100,7 +100,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	ask(connect(2))
 }
 
-// Only a connection without a request is evicted, also after requests and connections have come and gone.
+// Only a connection without a request in progress is evicted, whatever happened before.
 func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	table := new(connTable)
 	two := Limits{func() (all, user int) { return 100, 2 }}
@@ -119,10 +119,10 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	second.beginRequest()
 	second.beginRequest()
 	second.endRequest()
-	add(third, nil, false) // neither connection is idle
+	add(third, nil, false) // no connection is idle
 	second.endRequest()
 	add(third, second, true)
-	second.beginRequest() // the connection was evicted before
+	second.beginRequest() // this connection was evicted before
 	third.beginRequest()
 	add(conn(), nil, false)
 	table.remove(first)

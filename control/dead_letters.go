@@ -10,8 +10,8 @@ import (
 type DeadLetterAPI interface {
 	// DLQList returns a page of dead jobs, newest first.
 	DLQList(ctx context.Context, p DLQList) (JobPage, error)
-	// DLQRetry puts dead jobs back in the queue. Like the methods of ActionAPI, it returns which
-	// jobs were refused.
+	// DLQRetry puts dead jobs back in the queue. Like the methods of ActionAPI, it returns the refused jobs and
+	// the reasons.
 	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
 	// DLQClear removes all dead jobs.
 	DLQClear(ctx context.Context, p ClearParams) (RemovalCount, error)
@@ -36,9 +36,8 @@ func (p DLQList) List() List {
 		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
 }
 
-// DLQRetry puts dead jobs back in the queue: the jobs with the given ids, all dead jobs, or all
-// dead jobs in a batch of the caller. Like a Selection, it processes at most MaxSelectedPerRequest jobs in a
-// request.
+// DLQRetry puts dead jobs back in the queue: the jobs with the given ids, all dead jobs, or all dead jobs in a
+// batch of the caller. Without ids, one request processes at most MaxSelectedPerRequest jobs.
 type DLQRetry struct {
 	ID      JobID     `json:"id,omitempty" rule:"nonEmpty"`
 	IDs     JobIDs    `json:"ids,omitempty" rule:"selectedIDs"`

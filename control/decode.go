@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// decodeParams decodes parameters into a struct. It returns an error for an unknown name, with the
-// most similar known name, and for values that the ruleset of the type does not accept. Parameters
-// of type json.RawMessage remain slices of raw.
+// decodeParams decodes parameters from JSON into a struct and checks them with the ruleset of its type. The
+// error for an unknown name suggests the most similar known name. A field of type json.RawMessage becomes a
+// slice of raw, not a copy.
 func decodeParams(raw json.RawMessage, into any) error {
 	if raw == nil || string(raw) == "null" {
 		raw = json.RawMessage("{}")
@@ -36,12 +36,12 @@ func decodeParams(raw json.RawMessage, into any) error {
 	return nil
 }
 
-// paramDecoder decodes the parameters of one request and checks them with their ruleset.
+// paramDecoder decodes the parameters of one request and checks them with the ruleset of their type.
 type paramDecoder struct {
 	ruleset *ruleset
 	fields  map[string]reflect.Value // destinations by parameter name
-	// givenNames has the names of the parameters in the request. The value is false if the parameter is
-	// false or an empty list.
+	// givenNames contains the names of the parameters in the request, and of their value classes. The value is
+	// false for a parameter that is false or an empty list.
 	givenNames map[string]bool
 }
 
@@ -51,7 +51,7 @@ func newParamDecoder(into any) *paramDecoder {
 	return &paramDecoder{rulesOf(v.Type()), fieldsByName(v), map[string]bool{}}
 }
 
-// decode decodes and checks one parameter.
+// decode decodes one parameter into its field and checks it.
 func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	field, ok := d.fields[name]
 	if !ok {
@@ -75,7 +75,7 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	return p.checkValue(field)
 }
 
-// recordValueClasses records, for each mark of the parameter, whether the value matches the mark.
+// recordValueClasses records which value classes of the parameter the value belongs to.
 func (d *paramDecoder) recordValueClasses(p *param, field reflect.Value) {
 	for _, m := range p.valueClasses {
 		d.givenNames[m.className] = m.matches(field)
@@ -86,7 +86,7 @@ func isEmptyList(value json.RawMessage) bool {
 	return value[0] == '[' && len(bytes.TrimSpace(value[1:len(value)-1])) == 0
 }
 
-// checkJobFields returns an error if the object has members that are not job fields.
+// checkJobFields returns an error if the JSON object has a member that is not a job field.
 func checkJobFields(name string, value json.RawMessage) error {
 	if value[0] != '{' {
 		return queue.Invalid(name, "must be an object with job fields, like {\"priority\": 5}")
@@ -94,7 +94,7 @@ func checkJobFields(name string, value json.RawMessage) error {
 	return queue.EachMember(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
 }
 
-// check returns an error if required parameters are missing or given parameters exclude each other.
+// check returns an error if required parameters are missing or if two given parameters exclude each other.
 func (d *paramDecoder) check() error { return d.ruleset.check(d.givenNames) }
 
 // decodeParam decodes one parameter. Its errors name the parameter.
@@ -109,7 +109,7 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 			return queue.Invalid(name, "%s", err)
 		}
 	}
-	// Go's base64 decoder would ignore an escaped line break.
+	// Go's base64 decoder ignores line breaks, even escaped ones, but the API does not allow them.
 	if isBytes && bytes.IndexByte(value, '\\') >= 0 {
 		return queue.Invalid(name, "must be text in base64, without line breaks")
 	}
@@ -134,7 +134,7 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 	return queue.Invalid(name, "%v", err)
 }
 
-// numberError explains why a JSON number is invalid for a type.
+// numberError returns the error that explains why a JSON number is invalid for a type.
 func numberError(t reflect.Type, value json.RawMessage) (err error) {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int64:
@@ -148,7 +148,7 @@ func numberError(t reflect.Type, value json.RawMessage) (err error) {
 	return err
 }
 
-// jsonTypeName returns the name of a type for error messages.
+// jsonTypeName returns the name of the JSON type that corresponds to a Go type, for error messages.
 func jsonTypeName(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -179,7 +179,7 @@ func fieldsByName(v reflect.Value) map[string]reflect.Value {
 	return named
 }
 
-// jsonName returns the name of a field in JSON, or - for a field that is not in it.
+// jsonName returns the name of a field in JSON. It returns "-" for a field that is not in the JSON.
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name

@@ -9,8 +9,8 @@ type EventAPI interface {
 	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
 }
 
-// Events requests events with a number higher than Since. If Since is nil, the service sends all
-// stored events or, with Follow, only future ones.
+// Events requests events with a number higher than Since. If Since is nil, the service sends all stored events.
+// With Follow and a nil Since, it sends only events that happen later.
 type Events struct {
 	Since    *int64   `json:"since,omitempty" rule:"eventSeq"`
 	Follow   bool     `json:"follow,omitempty"`
@@ -18,15 +18,15 @@ type Events struct {
 	Until    Time     `json:"until,omitzero"`                    // only events that happened before this time
 	IDs      JobIDs   `json:"id,omitempty" rule:"eventIDs"`      // only events of these jobs
 	Kinds    TextList `json:"event,omitempty" rule:"eventKinds"` // only events of these kinds
-	// Audit requests the events that users caused, also those that only an audit shows. Each event
-	// then has the user, the command and its target. Audit is for admins only.
+	// Audit requests the events that users caused, including those that only an audit shows. Each event then
+	// contains the user, the command and its target. Only admins may set Audit.
 	Audit bool `json:"audit,omitempty"`
 }
 
-// Event is one event. Fields that do not apply to it are left out.
+// Event is one event in the queue. Fields that do not apply to its kind are left out.
 type Event struct {
-	// Seq is the number of the event; each event has the number of the previous one plus 1. Events
-	// that are not sent leave gaps.
+	// Seq is the number of the event; each event has the number of the previous one plus 1. So gaps in the
+	// numbers mean that the service has left events out.
 	Seq          int64  `json:"seq"`
 	Time         Time   `json:"at"`
 	Kind         string `json:"event"`
@@ -39,14 +39,14 @@ type Event struct {
 	ExitCode     *int64 `json:"exit_code,omitempty"`
 	Signal       int    `json:"signal,omitempty"`
 	Reason       string `json:"reason,omitempty"`
-	Output       bool   `json:"output,omitempty"` // the attempt printed something
+	Output       bool   `json:"output,omitempty"` // the attempt has printed something
 	User         string `json:"user,omitempty"`   // user who caused the event
 	Setting      string `json:"key,omitempty"`    // name of the setting
 	Value        string `json:"value,omitempty"`
 	Schedule     string `json:"schedule,omitempty"`
 	OccurrenceAt Time   `json:"instant,omitzero"` // planned time of a schedule's occurrence
-	Count        int    `json:"count,omitempty"`  // missed occurrences up to and including OccurrenceAt
-	// These fields are for an audit: the user, the client process, the command and its target.
+	Count        int    `json:"count,omitempty"`  // number of missed occurrences up to OccurrenceAt
+	// The next fields are set only for an audit: the user, the client process, the command and its target.
 	UID     *int   `json:"uid,omitempty"`
 	PeerPID int    `json:"peer_pid,omitempty"`
 	Verb    string `json:"verb,omitempty"`

@@ -18,11 +18,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// otherUID is a uid as which no test runs.
+// otherUID is a uid that no process of the tests has.
 const otherUID = 61234
 
-// listenAs creates a socket as a user. A client of the socket sees the user who called listen(2).
-// Only root can act as another user.
+// listenAs creates a socket as another user. A client of a socket sees the user that called listen(2). Only
+// root can act as another user.
 func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	t.Helper()
 	var l net.Listener
@@ -30,9 +30,9 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	var thread sync.WaitGroup
 	thread.Go(func() {
 		if uid != os.Geteuid() {
-			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 			id := uintptr(uid)
-			// The raw system call affects only this thread.
+			// Use the raw system call, which affects only this thread.
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
 				err = errno
 				return
@@ -50,8 +50,8 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	return l.(*net.UnixListener)
 }
 
-// acceptLine accepts one connection and reads one line, or less if the connection ends. It calls
-// then before it closes the connection.
+// acceptLine accepts one connection and reads one line. If the connection ends before the end of the line, it
+// returns what it has read. It calls then before it closes the connection.
 func acceptLine(l net.Listener, then func() error) (line string, err error) {
 	c, err := l.Accept()
 	if err != nil {
@@ -62,10 +62,9 @@ func acceptLine(l net.Listener, then func() error) (line string, err error) {
 	return line, then()
 }
 
-// The client checks at each connection which user runs the server. If a server of another user
-// replaces the first one, the client sends nothing to the new server and returns an error with the
-// uid of that user. If the new server belongs to the client's own user, the client repeats the
-// request.
+// The client checks at each connection which user runs the server. If another user's server has replaced the
+// first one, the client sends nothing and returns an error with the uid of that user. If the new server belongs
+// to the client's own user, the client repeats the request.
 func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	uids := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user

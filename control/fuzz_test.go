@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// scriptedConn is a connection whose client has sent everything. Its input comes from reader.
+// scriptedConn is a connection to a client that has already sent everything. Its input comes from reader.
 type scriptedConn struct {
 	net.Conn
 	reader io.Reader
@@ -146,9 +146,8 @@ func (noopAPI) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosi
 	return d, nil
 }
 
-// Whatever lines a user with any right sends, each answer is one line of valid JSON without an
-// internal error. There is at most one answer for each line, and at the end no request counts
-// towards a limit.
+// Whatever lines a user with any right sends, each answer is one line of valid JSON without an internal error.
+// There is at most one answer for each line. At the end, nothing counts towards the user's limits.
 func FuzzLines(f *testing.F) {
 	for _, m := range Methods() {
 		f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+m.Name+`","params":{}}`+"\n"), uint8(4))

@@ -21,8 +21,8 @@ import (
 // test sets.
 type fakeAuthorizer struct {
 	fakeAPI
-	denial   error  // error of Admit for every connection; nil admits them
-	onRefuse func() // called by Refuse to simulate a slow look-up of names; nil for a fast one
+	denial   error  // error that Admit returns for every connection; nil admits them
+	onRefuse func() // called by Refuse, to simulate a slow look-up of names; may be nil
 
 	mu    sync.Mutex
 	right Right  // guarded by mu
@@ -61,8 +61,8 @@ func (d *fakeAuthorizer) Whoami(ctx context.Context, _ NoParams) (Whoami, error)
 	return Whoami{Right: PeerFrom(ctx).Right}, nil
 }
 
-// A request whose user lacks the right for the method is denied before its parameters are decoded.
-// A request whose user has the right reaches the service with that right.
+// If the user lacks the right for a method, the request is denied before its parameters are decoded. Otherwise,
+// it reaches the service with the user's right.
 func TestServerRefusesByRight(t *testing.T) {
 	d := &fakeAuthorizer{right: RightRead}
 	socket := serve(t, d)
@@ -86,7 +86,7 @@ func TestServerRefusesByRight(t *testing.T) {
 	}
 }
 
-// The server gives a rejected user the reason, and does not pass the request to the service.
+// If Admit rejects a user, the server sends the reason and does not pass the request to the service.
 func TestRejectedPeerGetsTheReason(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := client(t, serve(t, d))
@@ -128,15 +128,15 @@ func callOnce(t *testing.T, socket, line string) string {
 	c := dial(t, socket)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	// The second write fails if the server has already refused the connection.
+	// The second write fails if the server has refused the connection before.
 	io.WriteString(c, line+"\n"+line+"\n")
 	raw, _ := io.ReadAll(c) // a reset also ends the connection
 	return string(raw)
 }
 
-// A user without access may call whoami once per connection, and gets the reason why other methods
-// are denied. Only maxConnsWithoutAccess such connections are open at a time, and none of them evicts
-// another connection.
+// A user without access may call whoami once per connection, and gets an error with the reason for any other
+// method. At most maxConnsWithoutAccess such connections are open at a time, and none of them evicts another
+// connection.
 func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
 	server, socket := run(t, d)

@@ -9,11 +9,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateAPI lists locks, rates and resources, and sets the rules of the shared ones.
+// GateAPI lists locks, rates and resources, and changes their shared rules. These gates limit which jobs may
+// run at the same time.
 type GateAPI interface {
 	// GateList lists locks, rates and resources: the shared ones and the caller's.
 	GateList(ctx context.Context, p GateListParams) (GateList, error)
-	// GateSet sets or removes the rule of a shared key, and returns the gate after the change.
+	// GateSet sets or removes the rule of a shared key. It returns the gate after the change.
 	GateSet(ctx context.Context, p GateSet) (GateView, error)
 }
 
@@ -21,16 +22,17 @@ type GateAPI interface {
 type GateView struct {
 	Key  string `json:"key"`
 	Kind string `json:"kind"` // lock, rate or resource
-	// Limit is the limit: running jobs, starts in a period, or units.
+	// Limit is the maximum number of running jobs of a lock, of starts in a period of a rate, or of units of a
+	// resource.
 	Limit int    `json:"most"`
 	Rate  string `json:"rate,omitempty"` // maximum rate of starts, as n/period
-	Usage int    `json:"used"`           // jobs, starts or units that count towards the limit now
+	Usage int    `json:"used"`           // how much of the limit is used now
 	Jobs  *int64 `json:"jobs,omitempty"` // number of unfinished jobs that use the gate
 	User  string `json:"user,omitempty"` // owner of the key; "" for a shared key
-	// Node is the node that has the units. It is "" unless several nodes share the queue.
+	// Node is the node that has the units of a resource. It is "" if only one node uses the queue.
 	Node string `json:"node,omitempty"`
-	// RuleStored means that gate.set has set the rule. Otherwise a shared key has the rule of the first
-	// job that named it, and a user's key has the rule of the newest job that named it.
+	// RuleStored means that the method gate.set has set the rule. Without that, a shared key has the rule of
+	// the first job that named it, and a user's own key has the rule of the newest such job.
 	RuleStored bool `json:"set"`
 }
 
@@ -47,14 +49,14 @@ type GateListParams struct {
 	Cursor string `json:"cursor,omitempty" rule:"gateCursor"`
 }
 
-// GateList is a page of gates, with shared ones first. Next is the cursor of the next page, "" on
-// the last page.
+// GateList is a page of gates, with shared ones first. Next is the cursor of the next page; "" on the last
+// page.
 type GateList struct {
 	Gates []GateView `json:"gates"`
 	Next  string     `json:"next,omitempty"`
 }
 
-// Rule returns the rule that the key gets; its Amount is 0 if the rule is removed.
+// Rule returns the new rule of the key. Its Amount is 0 if the rule is to be removed.
 func (p *GateSet) Rule() (queue.Demand, error) {
 	switch {
 	case p.Lock != nil:

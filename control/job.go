@@ -13,27 +13,28 @@ import (
 type Job struct {
 	ID  string `json:"id"`
 	Seq int64  `json:"seq"`
-	// Command is the command line. For a job with Argv, it is Argv quoted for a shell.
+	// Command is the command line. If the job has Argv, Command is Argv quoted for a shell.
 	Command string   `json:"command,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 	State   string   `json:"state"`
 	Reason  *string  `json:"reason"`
 	Queue   string   `json:"queue"`
-	// WaitsFor is the main reason why the job is not running, the first one that the method why
-	// returns. It is null if the job is running, may start now, or has ended.
+	// WaitsFor is the main reason why the job is not running: the first reason that the method why returns. It
+	// is null if the job is running, may start now, or has ended.
 	WaitsFor *Reason `json:"waits_for"`
-	// DependsOn lists the first of the jobs that this job is still waiting for.
+	// DependsOn lists the first few jobs that this job is still waiting for.
 	DependsOn []string `json:"depends_on,omitempty"`
 	Lock      *string  `json:"lock,omitempty"`
 	RateLimit *string  `json:"rate_limit,omitempty"`
-	// NodeSelector is the node, or the node label (label=value), that the job requires.
+	// NodeSelector is the node that must run the job, or a label (label=value) that the node must have.
 	NodeSelector *string        `json:"on,omitempty"`
 	Resources    map[string]int `json:"resources,omitempty"`
-	// HeldUnits holds the ids of the resource units that the job holds now, by resource.
+	// HeldUnits lists the ids of the resource units that the job holds now, by resource. A unit is, for
+	// example, one GPU.
 	HeldUnits         map[string][]string `json:"units,omitempty"`
 	Unique            string              `json:"unique,omitempty"`
 	Priority          int64               `json:"priority"`
-	WaitingTime       int64               `json:"waiting_time"` // points gained by waiting
+	WaitingTime       int64               `json:"waiting_time"` // priority points that the job has gained by waiting
 	EffectivePriority int64               `json:"effective_priority"`
 	Attempts          int                 `json:"attempts"`
 	MaxRetries        int                 `json:"max_retries"`
@@ -48,8 +49,8 @@ type Job struct {
 	FinishedAt        Time                `json:"finished_at"`
 	QueueTimeMS       int64               `json:"queue_time_ms"`
 	RunTimeMS         *int64              `json:"run_time_ms"`
-	// TypicalRuntimeMS is the usual run time of completed jobs with the same command. It is null if
-	// there were none recently.
+	// TypicalRuntimeMS is the usual run time of completed jobs with the same command. It is null if no such job
+	// has completed recently.
 	TypicalRuntimeMS *int64  `json:"usual_run_time_ms"`
 	ExitCode         *int64  `json:"exit_code"`
 	Signal           *int    `json:"signal"`
@@ -59,8 +60,8 @@ type Job struct {
 	// has only one node.
 	Node string `json:"node,omitempty"`
 	PID  *int   `json:"pid"`
-	// PausedAt is when the running job was frozen, and PausedBy is the user who did it. Both are
-	// null if the job is not frozen.
+	// PausedAt is when the running job was frozen, and PausedBy is the user who froze it. Both are null if the
+	// job is not frozen.
 	PausedAt    Time              `json:"paused_at"`
 	PausedBy    *string           `json:"paused_by"`
 	User        string            `json:"user"`
@@ -69,12 +70,12 @@ type Job struct {
 	OnLost      string            `json:"on_lost"`
 	OutputLimit int64             `json:"output_limit"`
 	Progress    *JobProgress      `json:"progress"` // progress that the latest attempt has reported
-	// Submitter is the user who enqueued the job, if it runs as another user.
+	// Submitter is the user who enqueued the job. It is set only if the job runs as another user.
 	Submitter string `json:"submitter,omitempty"`
 	Schedule  string `json:"schedule,omitempty"` // schedule that enqueued the job
 	queue.HookCommands
-	// InputRemoved lists the parts of an ended job's input (env, stdin) that were removed to make
-	// room. Such a job cannot run again.
+	// InputRemoved lists the parts of an ended job's input (env, stdin) that were removed to free space. A job
+	// without its input cannot run again.
 	InputRemoved []string `json:"input_removed,omitempty"`
 	// HiddenParts lists the parts (command, env, output) that are left out because the job belongs to
 	// another user.
@@ -87,22 +88,20 @@ func (j *Job) EnqueuedBy(user string) bool { return cmp.Or(j.Submitter, j.User) 
 // JobDetail is a job with the end of its output and its history of attempts.
 type JobDetail struct {
 	Job
-	// Output is the last 4 KiB of the last attempt's standard output. Where bytes are missing, it
-	// has a line that says so.
+	// Output is the last 4 KiB of the last attempt's standard output. A line in it says where bytes are
+	// missing.
 	Output string `json:"output"`
 	Stderr string `json:"stderr"`
-	// StdoutBytes is the number of bytes that the last attempt wrote to its standard output, stored
-	// or not. It is 0 while the job is running, and if the output was removed.
+	// StdoutBytes is the number of bytes that the last attempt wrote to its standard output, including bytes
+	// that were not stored. It is 0 while the job is running or if the output was removed.
 	StdoutBytes int64 `json:"stdout_bytes"`
-	// Result is the JSON that the last attempt has reported as its result, null if it has reported
-	// none.
+	// Result is the JSON that the last attempt has reported as its result; null without a report.
 	Result json.RawMessage `json:"result"`
-	// Spec contains the fields of the job as parameters of the method enqueue. All fields are
-	// included, even those that the client does not know.
+	// Spec contains all fields of the job as parameters of the method enqueue, even those that this client does
+	// not know.
 	Spec map[string]any `json:"spec"`
-	// History holds the newest attempts or, if the request has history_before, the newest ones
-	// before that number. It has at most 100 attempts and 256 KiB. HistoryTotal is the number of
-	// all attempts.
+	// History holds the newest attempts, at most 100 and 256 KiB. If the request has history_before, only
+	// attempts with a lower number are included. HistoryTotal is the number of all attempts.
 	History      []Attempt `json:"history"`
 	HistoryTotal int       `json:"history_total"`
 }
@@ -123,12 +122,12 @@ type Attempt struct {
 	Counted    bool    `json:"counted"`
 	CPUMS      int64   `json:"cpu_ms"`
 	PeakRSS    int64   `json:"peak_rss"`
-	// PeakTasks is the maximum number of processes and threads that the attempt had at any time. It
-	// is 0 if the job has no limit for them, or if the kernel does not report the number.
+	// PeakTasks is the maximum number of processes and threads that the attempt had at any time. It is reported
+	// only for jobs that limit this number; otherwise, or if the kernel does not report it, it is 0.
 	PeakTasks    int64 `json:"peak_tasks,omitempty"`
 	Leftovers    int   `json:"leftovers"`
 	DroppedBytes int64 `json:"output_dropped"`
-	// ResultError is the reason why the result that the attempt reported was not stored.
+	// ResultError says why the result that the attempt reported was not stored.
 	ResultError *string `json:"result_error,omitempty"`
 }
 
@@ -139,16 +138,16 @@ type JobProgress struct {
 	ReportedAt Time   `json:"at"`
 }
 
-// JobViewContext holds the values that ViewJob needs in addition to the job.
+// JobViewContext holds the values that ViewJob needs in addition to the job itself.
 type JobViewContext struct {
 	CurrentTime    queue.Millis
 	Order          queue.Order
 	EnqueuedTotal  int64
-	User           string // name of the job's user
+	User           string // name of the user that the job runs as
 	HeldUnits      map[string][]string
 	Owner          string // name of the user who enqueued the job
 	PausedAt       queue.Millis
-	PausedBy       string        // name of the user
+	PausedBy       string        // name of the user who paused the job
 	TypicalRuntime time.Duration // usual run time of similar jobs, 0 if unknown
 }
 
@@ -180,7 +179,7 @@ func ViewJob(j *queue.Job, v JobViewContext) Job {
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
-	if j.State == queue.Pending && j.DueAt > v.CurrentTime { // the job was postponed
+	if j.State == queue.Pending && j.DueAt > v.CurrentTime { // the job's start was postponed
 		out.RunAt = Time(j.DueAt)
 	}
 	switch {
@@ -201,7 +200,7 @@ func ViewJob(j *queue.Job, v JobViewContext) Job {
 	return out
 }
 
-// dependencyIDs returns dependencies in the form in which users write them.
+// dependencyIDs returns dependencies in the syntax in which users write them.
 func dependencyIDs(list []queue.Dependency) (names []string) {
 	for _, d := range list {
 		name := cmp.Or(d.ID, fmt.Sprintf("#%d", d.JobSeq))
@@ -226,8 +225,8 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 	}
 }
 
-// ViewEvent converts an event to its form in answers. It leaves out the user, whose name the caller
-// must look up.
+// ViewEvent converts an event to its form in answers. It does not set the user, whose name the caller must look
+// up.
 func ViewEvent(e *queue.Event) Event {
 	return Event{
 		Seq: e.Seq, Time: Time(e.Time), Kind: string(e.Kind), ID: e.JobID, JobSeq: e.JobSeq, State: e.State.String(),
@@ -238,7 +237,7 @@ func ViewEvent(e *queue.Event) Event {
 	}
 }
 
-// eventVerbs maps kinds of events to the commands that cause them. It is for events that do not store
+// eventVerbs maps a kind of event to the command that causes it. It is used for events that do not contain
 // their command.
 var eventVerbs = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
@@ -249,7 +248,8 @@ var eventVerbs = map[queue.EventKind]string{
 	queue.EventScheduleEnqueued: "schedule.run",
 }
 
-// AddAudit adds the user, the client process, the command and its target to the event.
+// AddAudit sets the fields of the event that only an audit shows: the user, the client process, the command and
+// its target.
 func (v *Event) AddAudit(e *queue.Event) {
 	v.UID, v.PeerPID = e.Detail.UID, e.Detail.ClientPID
 	v.Verb = cmp.Or(e.Detail.Verb, eventVerbs[e.Kind])
@@ -274,7 +274,7 @@ func durationMillis(from, to queue.Millis) *int64 {
 	return &n
 }
 
-// Time is a point in time. In JSON it is RFC 3339 UTC with milliseconds, and 0 is null.
+// Time is a point in time. In JSON it is RFC 3339 in UTC with milliseconds; 0 is written as null.
 type Time queue.Millis
 
 // MarshalJSON implements json.Marshaler.
@@ -303,7 +303,7 @@ func (t *Time) UnmarshalJSON(raw []byte) error {
 // Duration is a duration. In JSON it is a number of seconds, or text like "90s".
 type Duration time.Duration
 
-// MarshalJSON implements json.Marshaler. It writes text.
+// MarshalJSON implements json.Marshaler. It writes a text like "90s".
 func (d Duration) MarshalJSON() ([]byte, error) {
 	return json.Marshal(queue.FormatDuration(time.Duration(d)))
 }

@@ -2,8 +2,8 @@ package control
 
 import "context"
 
-// JobAPI reads jobs and waits for them. The service decides which parts of other users' jobs a
-// caller's right allows it to see.
+// JobAPI reads jobs and waits for them. The caller's right determines which parts of other users' jobs are
+// returned.
 type JobAPI interface {
 	// Show returns one job with the end of its output and its newest attempts.
 	Show(ctx context.Context, p Show) (JobDetail, error)
@@ -14,13 +14,13 @@ type JobAPI interface {
 	Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error)
 }
 
-// Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a
-// lower number are returned.
+// Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a lower number are
+// returned.
 type Show struct {
 	ID            JobID `json:"id" rule:"nonEmpty,required"`
 	HistoryBefore int   `json:"history_before,omitempty" rule:"attempt"`
-	// WithoutEnv hides the values of environment variables. A request that shows the values of
-	// another user's job is recorded as an audit event.
+	// WithoutEnv hides the values of environment variables. A request that shows these values of another user's
+	// job is recorded in the audit log.
 	WithoutEnv bool `json:"without_env,omitempty"`
 }
 
@@ -49,7 +49,7 @@ type JobPage struct {
 	Next *string `json:"next"`
 }
 
-// Wait waits until all of the given jobs have ended or, with Any, until one has.
+// Wait waits until all of the given jobs have ended. With Any, it waits until one of them has.
 type Wait struct {
 	ID      JobID    `json:"id,omitempty" rule:"nonEmpty"`
 	IDs     JobIDs   `json:"ids,omitempty" rule:"waitIDs"`
@@ -57,13 +57,13 @@ type Wait struct {
 	Timeout Duration `json:"timeout,omitempty" rule:"duration"` // longest wait; 0 means unlimited
 }
 
-// JobEndNotice is sent when a job has ended.
+// JobEndNotice is sent once for each job that has ended.
 type JobEndNotice struct {
 	Job Job `json:"job"`
 }
 
-// WaitResult is the response to Wait. UnfinishedIDs lists the jobs that have not ended. It is empty unless
-// the wait timed out or had Any set.
+// WaitResult is the response to Wait. UnfinishedIDs lists the jobs that have not ended. It may be non-empty
+// only after a timeout or with Any.
 type WaitResult struct {
 	UnfinishedIDs []string `json:"open"`
 	TimedOut      bool     `json:"timed_out"`

@@ -24,7 +24,7 @@ type rpcAnswer struct {
 	}
 }
 
-// exchange is a connection on which send writes lines and then reads one answer.
+// exchange is a connection on which the method send writes lines and then reads one answer.
 type exchange struct {
 	t      *testing.T
 	reader *bufio.Reader
@@ -56,9 +56,9 @@ func (e *exchange) send(lines ...string) (a rpcAnswer) {
 	return a
 }
 
-// JSON that is not a request object is answered with -32600, and the connection stays open. The
-// examples without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes and ids
-// follow sections 5 and 5.1.
+// If a line is JSON but not a request object, the answer is -32600, and the connection stays open. Examples
+// without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes and ids follow sections 5
+// and 5.1.
 func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 	e := exchangeWith(t, noopAPI{})
 	for _, c := range []struct{ line, id, text string }{
@@ -106,8 +106,8 @@ func (n recordingAPI) Enqueue(_ context.Context, p Enqueue) (EnqueueResult, erro
 	return EnqueueResult{}, nil
 }
 
-// A notification, which has no id, is executed but never answered, whether it succeeds or not
-// (JSON-RPC 2.0, section 4.1).
+// A notification, which is a request without an id, is executed but never answered, even if it fails (JSON-RPC
+// 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
 	api := recordingAPI{commands: make(chan string, 1)}
 	e := exchangeWith(t, api)

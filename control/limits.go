@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ProtocolLimit is one limit of the protocol.
+// ProtocolLimit describes one limit of the protocol.
 type ProtocolLimit struct {
 	Description string
 	Limit       string

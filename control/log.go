@@ -11,16 +11,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The log contains only the ids of jobs and the names of settings from a request. Commands and
+// Of a request's parameters, the log contains only the ids of jobs and the names of settings. Commands and
 // environment variables may be secret.
 
-// maxLoggedIDs is the maximum number of jobs of a request whose ids are logged.
+// maxLoggedIDs is the maximum number of job ids that the log shows for one request.
 const maxLoggedIDs = 3
 
-// logLevel returns the level of a request's line in the log. A request that changed something gets a
-// line by default. Requests that read, enqueue or type get no line, because they are too frequent.
-// Requests that were rejected or changed nothing get no line either: a user can send any number of
-// such requests, and could fill the disk with their lines.
+// logLevel returns the level at which a request is logged. By default the log contains the requests that have
+// changed something. Requests that read, enqueue or type get no line, because they are too frequent. Requests
+// that were rejected or changed nothing get no line either: a user can send any number of such requests, and
+// could fill the disk with log lines.
 func (m *Method) logLevel(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(RightSubmit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"
@@ -33,27 +33,27 @@ func (m *Method) logLevel(result any, err error) slog.Level {
 	return slog.LevelInfo
 }
 
-// A user without the right operate gets at most maxRequestLogLines lines at the level info per
-// requestLogWindow. The audit log has all changes.
+// A user without the right operate gets at most maxRequestLogLines log lines at the level info per
+// requestLogWindow. The audit log records all changes.
 const (
 	maxRequestLogLines = 60
 	requestLogWindow   = time.Minute
 )
 
-// logLimiter limits the log lines of each user. The zero logLimiter is ready to use.
+// logLimiter limits the log lines that each user causes. The zero logLimiter is ready to use.
 type logLimiter struct {
 	mu    sync.Mutex
 	users map[int]*loggedLines // by uid; guarded by mu
 }
 
-// loggedLines counts a user's lines in the current window.
+// loggedLines counts the log lines of one user in the current period of requestLogWindow.
 type loggedLines struct {
-	windowStart  time.Time // start of the window
-	writtenLines int       // lines written in the window
-	omittedLines int       // lines left out since the last line that was written
+	windowStart  time.Time // start of the period
+	writtenLines int       // lines written in the period
+	omittedLines int       // lines left out since the last written line
 }
 
-// allow reports whether the user may write a line now. If so, omitted is the number of lines that
+// allow reports whether a line about the user may be written now. If so, omitted is the number of lines that
 // were left out since the user's last written line.
 func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 	l.mu.Lock()
@@ -78,14 +78,14 @@ func (l *logLimiter) allow(uid int, now time.Time) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// Each method named changed reports whether a request with this result changed something.
+// The methods named changed report whether a request with this result has changed something.
 
 func (r BulkResult) changed() bool     { return len(r.DoneIDs) > 0 }
 func (r RemovalCount) changed() bool   { return r.Count > 0 }
 func (d ScheduleDetail) changed() bool { return !d.AlreadyExisted }
 func (r EnqueueResult) changed() bool  { return !r.Duplicate }
 
-// logRequest logs a request.
+// logRequest writes a line about a request to the log, if the request is to be logged.
 func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Duration, result any, err error) {
 	m := findMethod(t.method)
 	if m == nil {
@@ -127,10 +127,10 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, took time.Dur
 	s.log.LogAttrs(ctx, level, text, attrs...)
 }
 
-// deniedLogInterval is the minimum time between two log lines about rejected connections.
+// deniedLogInterval is the minimum interval between two log lines about rejected connections.
 const deniedLogInterval = 10 * time.Second
 
-// logDenied logs a rejected connection, unless another one was logged within deniedLogInterval.
+// logDenied logs a rejected connection. It logs nothing if it has logged another one within deniedLogInterval.
 func (s *Server) logDenied(p Peer, err error) {
 	now, last := time.Now().UnixNano(), s.denialLoggedAt.Load()
 	if now-last < int64(deniedLogInterval) || !s.denialLoggedAt.CompareAndSwap(last, now) {

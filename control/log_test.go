@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// requestLogger returns a function that logs n equal requests and returns the log lines at level
-// info or above.
+// requestLogger returns a function that logs n equal requests and returns the log lines at the level info or
+// above.
 func requestLogger() func(method string, right Right, result any, err error, n int) string {
 	var out bytes.Buffer
 	s := &Server{log: slog.New(slog.NewTextHandler(&out, nil))}
@@ -28,8 +28,8 @@ func requestLogger() func(method string, right Right, result any, err error, n i
 	}
 }
 
-// Requests that were rejected or changed nothing are not logged by default. A user could otherwise
-// fill the disk with their log lines.
+// By default, the log does not contain requests that were rejected or changed nothing. With their log lines, a
+// user could fill the disk.
 func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 	logged := requestLogger()
 	matched := 3
@@ -62,8 +62,8 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 	}
 }
 
-// A user who changes jobs over and over gets a limited number of log lines. The next line contains
-// the number of omitted lines.
+// A user who makes many changes causes only a limited number of log lines. The next line contains the number of
+// omitted lines.
 func TestLogBoundsLinesOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logged, done := requestLogger(), BulkResult{DoneIDs: []string{"a"}}

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Upper limits for parameter values. Further limits are in params.go and in package queue.
+// These are upper limits for parameter values. params.go and package queue define further limits.
 const (
 	MaxPageRows          = 1000           // maximum number of jobs in a page of a list
 	MaxScreenRows        = 100            // maximum number of jobs in each section of a screen
@@ -26,15 +26,15 @@ const (
 	MaxScheduleNameBytes = 100 // maximum length of a schedule's name in bytes
 )
 
-// quoteNames returns names, which are separated by spaces, in quotes and separated by commas.
+// quoteNames returns the names in a list, which are separated by spaces, in quotes and with commas in between.
 func quoteNames(names string) string { return `"` + strings.Join(strings.Fields(names), `", "`) + `"` }
 
 func numberBetween(low, high float64) queue.Constraint {
 	return queue.Constraint{Range: &queue.Range{Min: low, Max: high}}
 }
 
-// constraints returns the constraints on parameters. The tag "rule" of a parameter names one of them.
-// constraints is a function because the initializer of a variable would link the glob parser into the client.
+// constraints returns the constraints on parameters. The tag "rule" of a parameter names one of them. This is a
+// function, because a variable would link the glob parser into the client.
 func constraints() map[string]queue.Constraint {
 	states := append(queue.StateNames(queue.States()), "waiting", "done")
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
@@ -49,7 +49,7 @@ func constraints() map[string]queue.Constraint {
 		"label":    {NotEmpty: true, MaxBytes: queue.MaxLabelBytes},
 		"glob":     {NotEmpty: true, TextFormat: queue.GlobFormat, MaxBytes: queue.MaxGlobBytes},
 		"key":      {MaxBytes: queue.MaxKeyBytes},
-		"batchKey": {NotEmpty: true, MaxBytes: queue.MaxKeyBytes}, // the conditions would count an empty text as given
+		"batchKey": {NotEmpty: true, MaxBytes: queue.MaxKeyBytes}, // not empty, since an empty text counts as given
 		"reason":   {MaxBytes: queue.MaxLabelBytes},
 		"typed":    {MaxBytes: MaxTypedBytes},
 		"setting": {NotEmpty: true, MaxBytes: MaxSettingValueBytes,
@@ -98,7 +98,7 @@ func constraints() map[string]queue.Constraint {
 	}
 }
 
-// Text formats of parameters.
+// These are text formats of parameters.
 var (
 	jobCursorFormat = &queue.TextFormat{Pattern: `^[1-9][0-9]{0,17}$`, Valid: isJobCursor,
 		Description: `a cursor; use field "next" of the previous answer`}
@@ -140,8 +140,8 @@ func validRate(s string) bool {
 
 func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxScheduleNameBytes }
 
-// fieldsWithoutQueueDefault lists the fields for which a queue cannot have a default: fields that define
-// what is executed, that choose the account, or that belong to a single job.
+// fieldsWithoutQueueDefault lists the job fields for which a queue cannot have a default. They define what is
+// executed, choose the account, or concern a single job.
 var fieldsWithoutQueueDefault = []string{
 	"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file",
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",
@@ -155,7 +155,8 @@ func CheckQueueDefault(field string) error {
 	return nil
 }
 
-// fieldSets returns the sets of job fields that parameters accept, by the names in their tags "rule".
+// fieldSets returns the sets of job fields that a parameter may accept. The key is the name in the parameter's
+// tag "rule".
 func fieldSets() map[string]*fieldSet {
 	return map[string]*fieldSet{
 		"editedFields":  {excludedFields: []string{queue.UneditableField}, isEdit: true},
@@ -163,22 +164,22 @@ func fieldSets() map[string]*fieldSet {
 	}
 }
 
-// Names of value classes.
+// These are names of value classes; see valueClass.
 const (
-	// classManyJobs marks a request with more jobs than MaxBatchRequestJobs, which only the last request
-	// of a batch may have.
+	// classManyJobs is the class of job lists longer than MaxBatchRequestJobs. Only the last request of a batch
+	// may have such a list.
 	classManyJobs = "jobs:many"
-	// classWithPriority marks a request in which a job has a priority. The parameter "next" would override
-	// that priority.
+	// classWithPriority is the class of job lists in which a job has a priority. Such a list cannot be combined
+	// with the parameter "next".
 	classWithPriority = "jobs:priority"
-	// classAudit marks a value of the parameter "event" that includes the kind "audit".
+	// classAudit is the class of values of the parameter "event" that include the kind "audit".
 	classAudit = "event:audit"
 )
 
-// hasPriority reports whether a job has a priority.
+// hasPriority reports whether a spec sets a priority.
 func hasPriority(s queue.Spec) bool { return s.Priority != nil }
 
-// valueClasses returns the value classes of parameters, by the names in their tags "rule".
+// valueClasses returns the value classes of parameters. The key is the name in the parameter's tag "rule".
 func valueClasses() map[string][]valueClass {
 	many := func(v reflect.Value) bool { return v.Len() > MaxBatchRequestJobs }
 	withPriority := func(v reflect.Value) bool { return slices.ContainsFunc(v.Interface().([]queue.Spec), hasPriority) }
@@ -194,7 +195,8 @@ func valueClasses() map[string][]valueClass {
 	}
 }
 
-// conditionRow is a condition on the parameters of some types. Its lists of names are separated by spaces.
+// conditionRow is a condition on the parameters of some types. Its lists of names are texts separated by
+// spaces.
 type conditionRow struct {
 	types   string
 	kind    *conditionKind
@@ -202,7 +204,7 @@ type conditionRow struct {
 	message string
 }
 
-// conditionRows returns the conditions on parameters. An earlier condition of a type is checked first.
+// conditionRows returns the conditions on parameters. The conditions on a type are checked in this order.
 func conditionRows() []conditionRow {
 	const (
 		selectors     = "state failed label queue batch user older_than id_glob"

@@ -11,22 +11,22 @@ import (
 type Method struct {
 	Name        string
 	Right       Right // right that the caller needs
-	OthersRight Right // right that the caller needs for other users' jobs, or to run jobs as another user
-	Stream      bool  // the method sends notifications before it answers
+	OthersRight Right // right for other users' jobs, or to run jobs as another user
+	Stream      bool  // the method sends notifications before its answer
 	endpoint    endpoint
 }
 
-// endpoint implements a method and describes the types of its parameters and results.
+// endpoint implements a method. It also describes the types of the method's parameters and results.
 type endpoint struct {
 	decode               func(raw json.RawMessage) (params any, err error)
 	call                 func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
 	params               reflect.Type
-	notification, result reflect.Type // notification is the type of the notifications; nil if the method sends none
+	notification, result reflect.Type // notification is nil if the method sends no notifications
 	readOnly             bool         // the method changes nothing
 }
 
-// Methods returns the table of methods. The first call builds it, so that a program that never
-// calls it does not spend time on it.
+// Methods returns the table of methods. It builds the table at the first call, so that other programs need no
+// time for it.
 func Methods() []Method {
 	methodTable.once.Do(func() {
 		methodTable.rows = buildMethods()
@@ -44,7 +44,7 @@ var methodTable struct {
 	byName map[string]*Method
 }
 
-// findMethod returns the row of a method, nil if there is no such method.
+// findMethod returns the row of the method with a name. It returns nil if there is no such method.
 func findMethod(name string) *Method {
 	Methods()
 	return methodTable.byName[name]
@@ -121,7 +121,7 @@ func buildMethods() []Method {
 	}
 }
 
-// MethodNames lists the methods' names.
+// MethodNames returns the names of all methods.
 func MethodNames() []string {
 	list := Methods()
 	names := make([]string, len(list))
@@ -131,17 +131,17 @@ func MethodNames() []string {
 	return names
 }
 
-// selectionMethod is the type of the methods that act on selected jobs.
+// selectionMethod is the type of a method that acts on selected jobs and has parameters of type P.
 type selectionMethod[P any] func(API, context.Context, P) (BulkResult, error)
 
-// withPauseSelection adapts a method that takes a Selection to one that takes a PauseSelection.
+// withPauseSelection converts a method with a Selection to one with a PauseSelection.
 func withPauseSelection(f selectionMethod[Selection]) selectionMethod[PauseSelection] {
 	return func(api API, ctx context.Context, p PauseSelection) (BulkResult, error) {
 		return f(api, ctx, p.Selection)
 	}
 }
 
-// answerEndpoint returns the endpoint of a method that sends one answer.
+// answerEndpoint returns the endpoint of a method f that sends one answer.
 func answerEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P))
@@ -149,14 +149,14 @@ func answerEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoi
 	return endpoint{decode[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
 }
 
-// readOnlyEndpoint returns the endpoint of a method that sends one answer and changes nothing.
+// readOnlyEndpoint returns the endpoint of a method f that sends one answer and changes nothing.
 func readOnlyEndpoint[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	e := answerEndpoint(f)
 	e.readOnly = true
 	return e
 }
 
-// streamEndpoint returns the endpoint of a method that sends notifications before its answer.
+// streamEndpoint returns the endpoint of a method f that sends notifications before its answer.
 func streamEndpoint[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, notify func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P), func(n N) error { return notify(n) })
@@ -173,15 +173,15 @@ func decode[P any](raw json.RawMessage) (any, error) {
 	return p, nil
 }
 
-// ParseParams parses the parameters of a method like the server: it rejects unknown ones.
-// queue.CheckJSON must have accepted raw.
+// ParseParams parses the parameters of a method as the server does. It rejects unknown names. The caller has
+// checked raw with queue.CheckJSON.
 func ParseParams[P any](raw json.RawMessage) (p P, err error) {
 	err = decodeParams(raw, &p)
 	return p, err
 }
 
-// isLongPoll reports whether a request of a method that is not a stream may wait for a long time, like a
-// stream. Such a request counts towards the limit for streams.
+// isLongPoll reports whether a request of a method that is no stream may wait for a long time. Such a request
+// counts towards the limit for streams.
 func isLongPoll(params any) bool {
 	attach, ok := params.(*Attach)
 	return ok && attach.Wait

@@ -2,12 +2,11 @@ package control
 
 import "context"
 
-// NodeAPI lists and changes the nodes that share the queue.
+// NodeAPI lists and changes the nodes that share the queue. A node is one service.
 type NodeAPI interface {
-	// NodeList lists the nodes in the order of their names. Without other nodes, it lists only the
-	// node whose service answers.
+	// NodeList lists the nodes, sorted by name. If only one node uses the queue, it lists that node.
 	NodeList(ctx context.Context, p NodeListParams) (NodeList, error)
-	// NodeDrain stops a node from claiming jobs, or lets it claim again. Like Drain, it returns an
+	// NodeDrain stops a node from claiming jobs, or lets it claim again. Like AdminAPI.Drain, it returns an
 	// error if jobs may still start on the node.
 	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
 	// NodeRemove deletes a node whose service is not running.
@@ -17,10 +16,10 @@ type NodeAPI interface {
 // NodeView describes a node in an answer.
 type NodeView struct {
 	Name string `json:"name"`
-	// State is alive, draining, drained, stopped or away. A node is away if its service did not
-	// stop normally but its heartbeats are missing.
+	// State is alive, draining, drained, stopped or away. Away means that the node's service has not stopped
+	// normally, but sends no heartbeats.
 	State         string            `json:"state"`
-	IsAnswering   bool              `json:"this"` // the node whose service answers
+	IsAnswering   bool              `json:"this"` // this is the node whose service answers
 	Workers       int               `json:"workers"`
 	Running       int               `json:"running"` // number of running jobs
 	Labels        map[string]string `json:"labels"`
@@ -35,8 +34,7 @@ type NodeListParams struct {
 	Cursor string `json:"cursor,omitempty" rule:"name"`
 }
 
-// NodeList is a page of nodes in the order of their names. Next is the cursor of the next page, ""
-// on the last page.
+// NodeList is a page of nodes, sorted by name. Next is the cursor of the next page; "" on the last page.
 type NodeList struct {
 	Nodes []NodeView `json:"nodes"`
 	Next  string     `json:"next,omitempty"`

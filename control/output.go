@@ -8,14 +8,14 @@ import (
 
 // OutputAPI reads the output of jobs and types into their terminals.
 type OutputAPI interface {
-	// Logs sends the output of an attempt piece by piece, by calling the function each. An error of
-	// each ends the call.
+	// Logs sends the output of a job piece by piece, by calling the function each. An error of each ends the
+	// call.
 	Logs(ctx context.Context, p Logs, each func(OutputPiece) error) (LogsEnd, error)
 	// Attach sets the size of a job's terminal and types text into it.
 	Attach(ctx context.Context, p Attach) (AttachResult, error)
 }
 
-// Logs requests the output of an attempt or, with Follow, of the job's attempts.
+// Logs requests the output of one attempt of a job. With Follow, it continues with the job's later attempts.
 type Logs struct {
 	ID               JobID `json:"id" rule:"nonEmpty,required"`
 	Attempt          int   `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the latest
@@ -26,8 +26,8 @@ type Logs struct {
 	LastLines        *int  `json:"n,omitempty" rule:"outputLines"`   // number of last lines; at most MaxOutputLines
 	Since            Time  `json:"since,omitzero"`                   // only output printed at this time or later
 	Until            Time  `json:"until,omitzero"`                   // only output printed before this time
-	// ReportAttemptEnds requests a report each time an attempt has ended and another one will follow. It works
-	// only with Follow.
+	// ReportAttemptEnds requests a report each time an attempt ends and another attempt will follow. It has an
+	// effect only with Follow.
 	ReportAttemptEnds bool `json:"ends,omitempty"`
 }
 
@@ -37,10 +37,10 @@ type LogsEnd struct {
 }
 
 // OutputPiece is a piece of a job's output, or a report about it. Output is in Text if it is valid UTF-8,
-// otherwise in Base64. DroppedBytes is the number of bytes of the stream that were not stored.
-// Damage describes stored bytes that cannot be read. A piece with Ended has none of these: the
-// attempt has ended, and another attempt will follow. TTY means that the job has a terminal, so its
-// output may contain control sequences.
+// otherwise in Base64. DroppedBytes is the number of bytes of the stream that were not stored. Damage describes
+// stored bytes that cannot be read. A piece with Ended has no output: it reports that the attempt has ended and
+// another attempt will follow. TTY means that the job has a terminal, so its output may contain control
+// sequences.
 type OutputPiece struct {
 	ID           string        `json:"id"` // id of the job
 	Attempt      int           `json:"attempt"`
@@ -54,16 +54,15 @@ type OutputPiece struct {
 	Ended        bool          `json:"ended,omitempty"`
 }
 
-// DamagedRange reports stored bytes of a stream that cannot be read, because the output file is damaged
-// or truncated. Offset is the number of bytes of the stream before the damage. It is 0 if the
-// stream is unknown.
+// DamagedRange reports stored bytes of a stream that cannot be read, because the output file is damaged or
+// truncated. Offset is the number of bytes of the stream before the damage; 0 if the stream is unknown.
 type DamagedRange struct {
 	Offset int64 `json:"offset"`
 	Bytes  int64 `json:"bytes"`
 }
 
-// GapText returns a text to show instead of output that was not stored or is damaged. It returns "" if
-// nothing is missing.
+// GapText returns a text to show for output that is missing: not stored, or damaged. It returns "" if nothing
+// is missing.
 func (p *OutputPiece) GapText() string {
 	stream := cmp.Or(p.Stream, "output")
 	switch {
@@ -75,7 +74,7 @@ func (p *OutputPiece) GapText() string {
 	return ""
 }
 
-// String returns the output of the piece.
+// String returns the output in the piece as text.
 func (p *OutputPiece) String() string {
 	if p.Base64 != nil {
 		return string(p.Base64)
@@ -83,7 +82,7 @@ func (p *OutputPiece) String() string {
 	return p.Text
 }
 
-// Bytes returns the output of the piece.
+// Bytes returns the output in the piece.
 func (p *OutputPiece) Bytes() []byte {
 	if p.Base64 != nil {
 		return p.Base64
@@ -91,8 +90,8 @@ func (p *OutputPiece) Bytes() []byte {
 	return []byte(p.Text)
 }
 
-// AppendTo appends the piece to the output before it. If output is missing in between, it appends
-// the text from GapText on a separate line instead.
+// AppendTo appends the output in the piece to text. For a piece about missing output, it appends GapText on its
+// own line.
 func (p *OutputPiece) AppendTo(text []byte) []byte {
 	gap := p.GapText()
 	if gap == "" {
@@ -121,10 +120,8 @@ type Attach struct {
 	Controls bool   `json:"controls,omitempty"`
 }
 
-// AttachResult is the response to Attach. Taken is the number of typed bytes that the terminal
-// accepted; the client can type the rest once the job has read some. Controls holds the control
-// sequences with which the job has changed the modes of its terminal, if the request asked for
-// them.
+// AttachResult is the response to Attach. Taken is the number of typed bytes that the terminal accepted; the
+// client can type the rest once the job has read some of them. Controls is the answer to Attach.Controls.
 type AttachResult struct {
 	Attempt  int    `json:"attempt"`
 	Written  int    `json:"taken"`

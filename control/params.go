@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits for parameter values. The decoders enforce them while they parse, and the errors name the
-// parameter.
+// These are limits for parameter values. The decoders check them while they parse, and name the parameter in
+// the error.
 const (
 	MaxJobIDs        = 10_000 // maximum number of job ids in a list
 	MaxWaitIDs       = 1000   // maximum number of ids in a request that waits for jobs or follows their events
@@ -23,12 +23,12 @@ const (
 	maxGateCursorBytes   = 600     // maximum length of the cursor of a list of gates in bytes
 )
 
-// manyJobIDs is the minimum number of ids with which a request counts as a change of many jobs. Each
-// user may have only a few such requests in progress.
+// manyJobIDs is the number of ids from which on a request counts as a change of many jobs. A user may have only
+// a few such requests in progress.
 const manyJobIDs = 100
 
-// JobID is the id of a job. In JSON it is text or an integer. An integer means the same as its
-// decimal text. A value that cannot be an id is truncated, since no job has such an id.
+// JobID is the id of a job. In JSON it is a text or an integer, which stands for its decimal text. A value that
+// is too long for an id is truncated; no job has such an id.
 type JobID string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -59,7 +59,7 @@ func asID(s string) string {
 	return queue.Clip(s)
 }
 
-// JobIDs is a list of at most MaxJobIDs ids. In JSON, a single id may replace the list.
+// JobIDs is a list of at most MaxJobIDs ids. In JSON, a list of one id may be written as just the id.
 type JobIDs []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -68,8 +68,8 @@ func (ids *JobIDs) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// readList reads a list of at most maxEntries entries, or a single value that replaces a list of one entry.
-// The error about a longer list ends in suffix.
+// readList reads a list of at most maxEntries entries. In JSON, a list of one entry may be written as just the
+// entry. The error about a longer list ends with suffix.
 func readList(raw []byte, read func([]byte) (string, error), maxEntries int, suffix string) ([]string, error) {
 	list := []string{}
 	add := func(e json.RawMessage) error {
@@ -88,7 +88,8 @@ func readList(raw []byte, read func([]byte) (string, error), maxEntries int, suf
 	return list, err
 }
 
-// TextList is a list of at most MaxTextListItems texts. In JSON, a single text may replace the list.
+// TextList is a list of at most MaxTextListItems texts. In JSON, a list of one text may be written as just the
+// text.
 type TextList []string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -102,7 +103,7 @@ func (t *TextList) UnmarshalJSON(raw []byte) (err error) {
 	return err
 }
 
-// Labels holds at most queue.MaxLabels labels by name.
+// Labels maps at most queue.MaxLabels names of labels to values.
 type Labels map[string]string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -146,13 +147,13 @@ func (s *SettingValue) UnmarshalJSON(raw []byte) error {
 // maxTerminalSize is the maximum number of rows, and of columns, of a terminal.
 const maxTerminalSize = 1<<16 - 1
 
-// SelectsByFilter reports whether the selection selects jobs by anything but their ids.
+// SelectsByFilter reports whether the selection uses any field other than the ids.
 func (s *Selection) SelectsByFilter() bool {
 	return s.All || s.Failed || s.Batch != "" || s.Queue != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" ||
 		s.OlderThan != 0 || s.IDGlob != ""
 }
 
-// Each method named isForManyJobs reports whether a request lists or changes many jobs.
+// The methods named isForManyJobs report whether a request lists or changes many jobs.
 
 func (s *Selection) isForManyJobs() bool    { return s.SelectsByFilter() || len(s.IDs) >= manyJobIDs }
 func (p *DLQRetry) isForManyJobs() bool     { return p.All || p.Batch != "" || len(p.IDs) >= manyJobIDs }
@@ -161,7 +162,8 @@ func (p *ScreenParams) isForManyJobs() bool { return true }
 func (p *Tree) isForManyJobs() bool         { return true }
 func (p *ClearParams) isForManyJobs() bool  { return true }
 
-// Each method named logSubject returns the jobs, or the setting, that the log names for a request.
+// The methods named logSubject return the ids of jobs, or the name of the setting, that the log shows for a
+// request.
 
 func (p *Enqueue) logSubject() (ids []string, key string) {
 	if p.Spec.ID != nil {

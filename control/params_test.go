@@ -78,8 +78,7 @@ func TestParametersAreBounded(t *testing.T) {
 	}
 }
 
-// Text that cannot be an id is accepted as the name of a job that does not exist, but it is
-// truncated.
+// A text that cannot be an id counts as the id of a job that does not exist. It is truncated.
 func TestInvalidIDsAreClipped(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	for raw, want := range map[string]string{

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ReadOnlyMethod returns the row of a method that changes nothing and sends a single answer. It returns
-// nil for every other method, and for a name that no method has.
+// ReadOnlyMethod returns the row of a method that changes nothing and sends a single answer. It returns nil if
+// there is no such method with that name.
 func ReadOnlyMethod(name string) *Method {
 	if m := findMethod(name); m != nil && m.endpoint.readOnly {
 		return m
@@ -19,10 +19,9 @@ func ReadOnlyMethod(name string) *Method {
 	return nil
 }
 
-// QueryParams converts the query of a URL to the parameters of a method. A parameter is written as
-// NAME=VALUE. A list has one NAME=VALUE for each entry, and a map has one NAME=KEY=VALUE for each
-// entry. QueryParams does not validate the values, because the method does that. Its errors are
-// *queue.Error with CodeInvalid.
+// QueryParams converts the query of a URL to the parameters of a method. A parameter is written as NAME=VALUE.
+// A list has one NAME=VALUE for each entry, and a map has one NAME=KEY=VALUE for each entry. QueryParams leaves
+// the validation of the values to the method. Its errors are *queue.Error with CodeInvalid.
 func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	properties, _ := paramsSchema(m.endpoint.params)["properties"].(schema)
 	params := map[string]any{}
@@ -58,9 +57,8 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	return json.Marshal(params)
 }
 
-// QuerySchema returns the schema of a parameter in the form in which QueryParams reads it from a
-// query. In a query, a list or a map is written as one NAME=… for each entry, and everything else
-// as a single value.
+// QuerySchema returns the schema of a parameter in the form in which QueryParams reads it from a query. There,
+// a list or a map is written as one NAME=… for each entry, and any other value as one NAME=….
 func QuerySchema(property map[string]any) map[string]any {
 	s := maps.Clone(property)
 	delete(s, "description")
@@ -73,14 +71,14 @@ func QuerySchema(property map[string]any) map[string]any {
 		}
 	case slices.Contains(kinds, "array"):
 		s["type"] = "array"
-		delete(s, "pattern") // the pattern is for a single text
+		delete(s, "pattern") // the pattern does not apply to a list
 	case slices.Contains(kinds, "string"):
 		s["type"] = "string"
 	}
 	return s
 }
 
-// schemaTypes returns the types that a schema allows.
+// schemaTypes returns the names of the JSON types that a schema allows.
 func schemaTypes(s schema) []string {
 	switch kinds := s["type"].(type) {
 	case string:

@@ -11,39 +11,37 @@ import (
 type QueueAPI interface {
 	// QueueList lists the queues that have settings or unfinished jobs.
 	QueueList(ctx context.Context, p QueueListParams) (QueueList, error)
-	// QueueSet changes the settings of a queue, which need not exist. It returns the queue after
-	// the change.
+	// QueueSet changes the settings of a queue, which may be new. It returns the queue after the change.
 	QueueSet(ctx context.Context, p QueueSet) (QueueView, error)
-	// QueuePause prevents jobs of queues from starting, also after a restart, until QueueResume or
-	// until a given time.
+	// QueuePause prevents the jobs of a queue, or of all queues, from starting, even after a restart. The pause
+	// ends with QueueResume or at a given time.
 	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
 	QueueResume(ctx context.Context, p QueueName) (QueueList, error)
 	// QueueRemove deletes the settings of an empty queue.
 	QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error)
 }
 
-// QueueView is a queue in an answer: its state and its settings.
+// QueueView describes a queue in an answer: its state and its settings.
 type QueueView struct {
 	Queue   string `json:"queue"`
 	Running int    `json:"running"`
 	Waiting int64  `json:"waiting"`
-	// OldestReadySince is the time at which the longest-waiting runnable job was first runnable. It is null if
-	// no job is runnable.
+	// OldestReadySince says since when the longest-waiting runnable job has been runnable. It is null if no job
+	// is runnable.
 	OldestReadySince Time `json:"oldest_waiting"`
-	// ThroughputPerMinute is the number of the queue's attempts that ended in the last minute. Attempts on
-	// other nodes count only for the 32 busiest queues of each node.
+	// ThroughputPerMinute is the number of the queue's attempts that ended in the last minute. For other nodes,
+	// only each node's 32 busiest queues are counted.
 	ThroughputPerMinute int `json:"throughput_per_minute"`
 	// Concurrency is the maximum number of running jobs. 0 means unlimited.
 	Concurrency int `json:"concurrency"`
-	// Weight is the queue's share of the starts, relative to the weights of other queues.
+	// Weight determines the queue's share of job starts in proportion to the weights of other queues.
 	Weight int `json:"weight"`
 	// MaxPending is the maximum number of waiting jobs. 0 means unlimited.
 	MaxPending int64 `json:"max_pending"`
-	// Defaults holds values for job fields that a job of the queue does not set.
+	// Defaults holds the values of fields that a job of the queue does not set itself.
 	Defaults json.RawMessage `json:"defaults"`
-	// Retention is how long completed and cancelled jobs are kept. RetentionMaxJobs limits their
-	// number, and RetentionOutputBytes the bytes of their outputs. null or 0 means the value in the
-	// settings.
+	// Retention is how long completed and cancelled jobs are kept. RetentionMaxJobs limits their number, and
+	// RetentionOutputBytes the bytes of their outputs. null or 0 means that the service's settings apply.
 	Retention            *RetentionAge `json:"retention"`
 	RetentionMaxJobs     int64         `json:"retention_max_jobs"`
 	RetentionOutputBytes int64         `json:"retention_output"`
@@ -55,8 +53,8 @@ type QueueView struct {
 	RunningJobsPaused    bool          `json:"frozen"` // jobs that were running at the time of the pause are frozen
 }
 
-// QueueList is a page of queues in the order of their names, at most MaxQueuesPage. Next is the
-// value of QueueListParams.AfterName for the next page, "" on the last page.
+// QueueList is a page of at most MaxQueuesPage queues, sorted by name. Next is the value of
+// QueueListParams.AfterName for the next page; "" on the last page.
 type QueueList struct {
 	Queues []QueueView `json:"queues"`
 	Next   string      `json:"next,omitempty"`
@@ -74,24 +72,24 @@ const (
 	MaxQueueDefaultsBytes = 2 << 10
 )
 
-// QueueSet changes the settings of a queue. Fields that are nil stay unchanged. Default is an
-// object of job fields; null removes the default of a field.
+// QueueSet changes the settings of a queue. Fields that are nil stay unchanged. Default is an object of job
+// fields; the value null removes the default of a field.
 type QueueSet struct {
 	Name        string          `json:"name" rule:"queue,required"`
 	Concurrency *int            `json:"concurrency,omitempty" rule:"concurrency"`
 	Weight      *int            `json:"weight,omitempty" rule:"weight"` // 1 to 1000
 	MaxPending  *int64          `json:"max_pending,omitempty" rule:"jobCount"`
 	Default     json.RawMessage `json:"default,omitempty" rule:"queueDefaults"`
-	// Retention is how long completed and cancelled jobs are kept; "default" means the value in the
-	// settings. RetentionMaxJobs limits their number, and RetentionOutputBytes the bytes of their
-	// outputs; 0 means the value in the settings.
+	// Retention is how long completed and cancelled jobs are kept; "default" means that the service's setting
+	// applies. RetentionMaxJobs limits their number, and RetentionOutputBytes the bytes of their outputs; 0
+	// means that the service's setting applies.
 	Retention            *RetentionAge `json:"retention,omitempty"`
 	RetentionMaxJobs     *int64        `json:"retention_max_jobs,omitempty" rule:"jobCount"`
 	RetentionOutputBytes *int64        `json:"retention_output,omitempty" rule:"bytes"`
 }
 
-// RetentionAge is how long something is kept. Its JSON is a duration like that of Duration, "never" or
-// "default". A negative value means never, and 0 means the default.
+// RetentionAge is how long something is kept. In JSON it is a duration (see Duration), "never" for unlimited
+// time, or "default". A negative RetentionAge means "never", and 0 means "default".
 type RetentionAge time.Duration
 
 // MarshalJSON implements json.Marshaler.
@@ -122,8 +120,8 @@ func (a *RetentionAge) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// QueuePause prevents jobs of one queue, or of all queues, from starting: until the queue is
-// resumed, until a given time, or for a given duration.
+// QueuePause pauses one queue, or all queues: their jobs do not start until the queue is resumed, until a given
+// time, or for a given duration.
 type QueuePause struct {
 	Name             string   `json:"name,omitempty" rule:"queue"`
 	All              bool     `json:"all,omitempty"`

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// closedPeer is a connection whose other end has sent a line and then closed the connection. Writes
-// fail. The line can be read until this end is closed too.
+// closedPeer is a connection whose other end has sent a line and then closed the connection. Writes to it fail.
+// The line can be read until this end is closed too.
 type closedPeer struct {
 	net.Conn
 	reply      io.Reader
@@ -41,10 +41,10 @@ func (c *closedPeer) Close() error {
 	return nil
 }
 
-// A client whose request cannot be written because the server has refused the connection gets the
-// server's reason.
+// A server has refused the connection, so the client's write fails. The client still returns the server's
+// reason.
 func TestClientReadsReasonAfterWriteError(t *testing.T) {
-	ours, theirs := net.Pipe() // fake uses only the deadline methods of ours
+	ours, theirs := net.Pipe() // ours is used only for deadlines
 	defer theirs.Close()
 	fake := &closedPeer{Conn: ours, wrote: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()

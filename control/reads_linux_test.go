@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// answeringServer is a service that answers each request with the same result. If asked returns
-// false for a request, the service answers the request and then closes the connection. The returned
-// channel is closed when the first connection is closed.
+// answeringServer starts a service that answers each request with the same result. It calls asked at each
+// request; if asked returns false, it closes the connection after the answer. The returned channel is closed
+// when the first connection is closed.
 func answeringServer(
 	t *testing.T, result string, asked func(connection int) (more bool),
 ) (path string, closed chan struct{}) {
@@ -56,8 +56,8 @@ func answeringServer(
 	return path, closed
 }
 
-// A caller that makes one request and waits for it reads the answer itself. In a program that has
-// just started, a goroutine for reading would need another thread.
+// A caller that makes one request and waits for the answer reads from the connection itself. In a program that
+// has just started, a goroutine for reading would need another thread.
 func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
 	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
@@ -77,8 +77,8 @@ func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	}
 }
 
-// If the service has closed the connection between two requests, the client reconnects before it
-// sends the second one. So even requests that may not be repeated succeed.
+// If the service has closed the connection between two requests, the client reconnects before it sends the
+// second one. So requests succeed even if they must not be repeated.
 func TestClientReplacesClosedConnection(t *testing.T) {
 	path, closed := answeringServer(t, "{}", func(connection int) bool { return connection > 1 })
 	c := NewClient(path)
@@ -92,8 +92,8 @@ func TestClientReplacesClosedConnection(t *testing.T) {
 	}
 }
 
-// Concurrent calls on one connection, some of them with a context that can be cancelled, each get
-// their own answer, no matter which goroutine reads it.
+// Each of several concurrent calls on one connection gets its own answer, whichever goroutine reads it. Some of
+// the calls have a context that can be cancelled.
 func TestConcurrentCallsShareAConnection(t *testing.T) {
 	path, _ := answeringServer(t, "{}", func(int) bool { return true })
 	c := NewClient(path)
@@ -117,7 +117,7 @@ func TestConcurrentCallsShareAConnection(t *testing.T) {
 	all.Wait()
 }
 
-// The client closes a connection that the service has closed before it makes another one.
+// If the service has closed a connection, the client closes it too before it makes another one.
 func TestClientClosesBrokenConnections(t *testing.T) {
 	path, _ := answeringServer(t, "{}", func(int) bool { return false })
 	c := NewClient(path)
@@ -138,13 +138,12 @@ func TestClientClosesBrokenConnections(t *testing.T) {
 			before = open()
 		}
 	}
-	if now := open(); now > before+5 { // allows for connections that the service is about to close
+	if now := open(); now > before+5 { // some may be open that the service is about to close
 		t.Errorf("%d descriptors are open after 20 connections, %d after 5", now, before)
 	}
 }
 
-// A stream whose caller stops reading, although more pieces are waiting, does not delay the
-// client's next request.
+// If the caller of a stream stops reading while more pieces arrive, the client's next request is not delayed.
 func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 	path := tempSocket(t)
 	l, err := net.Listen("unix", path)

@@ -11,8 +11,8 @@ import (
 // ErrNoMethod says that Dispatch cannot call a method, because it does not exist or is a stream.
 var ErrNoMethod = errors.New("no such method")
 
-// Dispatch calls a method of api for the peer of ctx, as a server does for a request that has no connection. The
-// caller has determined the peer's right.
+// Dispatch calls a method of api for the peer of ctx. It does what a server does for a request on a connection.
+// The caller has determined the peer's right.
 func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
 	m, peer := findMethod(method), PeerFrom(ctx)
 	switch {
@@ -34,10 +34,11 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 	return m.endpoint.call(ctx, api, params, nil)
 }
 
-// EncodeAnswer returns the line with which a server answers a request that has no id.
+// EncodeAnswer returns the line of an answer to a request without an id.
 func EncodeAnswer(result any, err error) []byte { return answerLine(nil, result, err) }
 
-// DecodeAnswer stores the result in an answer in the value that result points to, or returns the error in the answer.
+// DecodeAnswer decodes the line of an answer and stores the result in *result. If the answer is an error, it
+// returns that error.
 func DecodeAnswer(line []byte, result any) error {
 	m, err := parseReply(line)
 	if err == nil && m.err == nil {

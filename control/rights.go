@@ -2,10 +2,10 @@ package control
 
 import "slices"
 
-// Right names a set of actions that a user may take. Each right includes all weaker rights.
+// Right names a set of actions that a user may take. A stronger right includes all weaker ones.
 type Right string
 
-// The rights, the weakest first.
+// These are the rights, the weakest first.
 const (
 	RightNone    Right = "none"
 	RightRead    Right = "read"
@@ -16,27 +16,27 @@ const (
 
 var rights = []Right{RightNone, RightRead, RightSubmit, RightOperate, RightAdmin}
 
-// Rights returns the rights that a user can be granted, the weakest first.
+// Rights returns the rights that can be granted to a user, the weakest first.
 func Rights() []Right { return rights[1:] }
 
-// Covers reports whether a right includes another. A value that is not a right includes none.
+// Covers reports whether a right includes another. An unknown value includes no right.
 func (r Right) Covers(other Right) bool {
 	have, need := slices.Index(rights, r), slices.Index(rights, other)
 	return need >= 0 && have >= need
 }
 
-// Included returns the rights that a right includes, and the right itself.
+// Included returns the right itself and all weaker ones, the weakest first.
 func (r Right) Included() []Right { return rights[1 : 1+max(0, slices.Index(rights, r))] }
 
-// Access holds the rights of users and groups, by uid and gid.
+// Access holds the rights of users and groups. The keys are uids and gids.
 type Access struct {
 	Users, Groups map[int]Right
 }
 
-// RightOf returns the strongest right that the user or one of the groups of the peer has.
+// RightOf returns the strongest of the rights that were granted to the peer's user and groups.
 func (a *Access) RightOf(p *Peer) Right {
 	best := RightNone
-	raise := func(r Right) { // r is "" if no right was granted; "" covers nothing
+	raise := func(r Right) { // r may be "", which covers no right
 		if r.Covers(best) {
 			best = r
 		}
@@ -52,8 +52,8 @@ func (a *Access) RightOf(p *Peer) Right {
 	return best
 }
 
-// RequiredRight returns the right that a method needs. own says whether it acts on the caller's own jobs or
-// on other users' jobs. For an unknown method it returns "", which no right covers.
+// RequiredRight returns the right that a caller needs for a method. own says whether the method acts on the
+// caller's own jobs. For an unknown method it returns "", which no right covers.
 func RequiredRight(method string, own bool) Right {
 	m := findMethod(method)
 	switch {

@@ -12,36 +12,37 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ruleset describes the parameters of a method: the meaning and the accepted values of each, and
-// which parameters belong together. The server checks requests with it, and Schemas generates the
-// published schemas from it, so the two always agree.
+// ruleset describes the parameters of a method: their meaning, their accepted values and which of them belong
+// together. The server checks requests with the ruleset. Schemas generates the published schemas from it, so
+// the two always agree.
 //
-// For example, a field Name with the tag `rule:"queue,required"` rejects the parameters {} with "name: required;
-// give the name of the queue", and adds {"required": ["name"]} to the schema. The first word of the tag names a
-// constraint, a set of job fields or value classes. parameters.txt describes the parameters.
+// For example, a field Name with the tag `rule:"queue,required"` rejects the parameters {} with "name:
+// required; give the name of the queue", and adds {"required": ["name"]} to the schema. The first word of the
+// tag names a constraint, a set of job fields, or value classes (see valueClass). parameters.txt describes the
+// parameters.
 type ruleset struct {
 	params     []param
 	conditions []paramCondition
 }
 
-// param is one parameter. The client may leave out an optional parameter, but may not send null.
+// param describes one parameter. A request may leave out an optional parameter, but may not set it to null.
 type param struct {
 	name, doc string
 	required  bool
 	queue.Constraint
-	fields       *fieldSet // for an object of a job's fields: the fields that it may have; otherwise nil
+	fields       *fieldSet // if the parameter is an object of job fields; otherwise nil
 	valueClasses []valueClass
 }
 
-// fieldSet describes which job fields an object may have. A null member means the field's default.
+// fieldSet says which job fields an object may have. The value null stands for a field's default.
 type fieldSet struct {
-	excludedFields []string // fields that the object must not have; the method's implementation rejects them
+	excludedFields []string // fields that the object must not have; the method rejects them
 	isNewJob       bool     // the object is a new job, not a change to one
 	isEdit         bool     // the object changes existing jobs, and must not be empty
 }
 
-// valueClass is a name for certain values of a parameter, like "jobs:many". A group can list the mark
-// instead of a parameter. The mark counts as given if the parameter has such a value.
+// valueClass is a set of values of a parameter, such as lists with many jobs. A paramCondition can contain the
+// name of a class like that of a parameter. The class counts as given if the parameter's value is in it.
 type valueClass struct {
 	className string // the parameter's name, a colon and a word
 	matches   func(v reflect.Value) bool
@@ -58,33 +59,33 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// paramCondition is a condition on two sets of parameters. It depends on whether at least one of each set is
-// given. A parameter that is false or an empty list counts as not given. An error names the first
-// given parameter of set a or, if none is given, the first in the set.
+// paramCondition is a condition on two sets of parameters: which of the sets must have a parameter that is
+// given. A parameter that is false or an empty list counts as not given. The error names the first given
+// parameter of set A; if none is given, it names the first of the set.
 type paramCondition struct {
 	kind       *conditionKind
 	setA, setB []string
 	message    string // error message, without the parameter's name
 }
 
-// conditionKind is a kind of condition. Its functions get whether a parameter of each set is given, or the
-// schemas of requests in which one is given.
+// conditionKind is a kind of condition. The arguments of accepts say whether a parameter of set A and of set B
+// is given. The arguments of toSchema are the schemas of requests in which one is given.
 type conditionKind struct {
 	accepts  func(a, b bool) bool
 	toSchema func(a, b schema) schema
 }
 
 var (
-	// anyOf requires at least one of the parameters of set a.
+	// anyOf requires at least one parameter of set A.
 	anyOf = &conditionKind{func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }}
-	// oneSet requires parameters of exactly one of the two sets. A request without parameters of either set gets
-	// the message. A request with parameters of both gets a message that names one of each set.
+	// oneSet requires parameters of exactly one of the two sets. If a request has parameters of both, the error
+	// names one of each. If it has none, the error is the condition's message.
 	oneSet = &conditionKind{func(a, b bool) bool { return a != b },
 		func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }}
-	// notTogether rejects a request that has parameters of both sets.
+	// notTogether rejects a request with parameters of both sets.
 	notTogether = &conditionKind{func(a, b bool) bool { return !a || !b },
 		func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }}
-	// onlyWith makes a parameter of set b mandatory if one of set a is given.
+	// onlyWith requires a parameter of set B if one of set A is given.
 	onlyWith = &conditionKind{func(a, b bool) bool { return !a || b },
 		func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }}
 )
@@ -97,7 +98,7 @@ func (r *ruleset) check(given map[string]bool) error {
 			return queue.Invalid(p.name, "required; give the %s", p.doc)
 		}
 	}
-	some := func(names []string) string { // returns the first of the names that is given
+	some := func(names []string) string { // returns the first of the names that is given; "" if none
 		for _, name := range names {
 			if given[name] {
 				return name
@@ -111,7 +112,7 @@ func (r *ruleset) check(given map[string]bool) error {
 		case g.kind == oneSet && a != "":
 			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
-			// The name of a mark is the name of its parameter, a colon and a word.
+			// The name of a value class begins with the name of its parameter and a colon.
 			field, _, _ := strings.Cut(cmp.Or(a, g.setA[0]), ":")
 			return queue.Invalid(field, "%s", g.message)
 		}
@@ -119,7 +120,7 @@ func (r *ruleset) check(given map[string]bool) error {
 	return nil
 }
 
-// checkValue returns an error if the parameter does not accept the value.
+// checkValue returns an error if the parameter does not accept the value v.
 func (p *param) checkValue(v reflect.Value) error {
 	switch v := v.Interface().(type) {
 	case Time:
@@ -157,20 +158,20 @@ func (p *param) checkValue(v reflect.Value) error {
 	return nil
 }
 
-// rulesets holds the ruleset of each type of parameters. The first call of rulesOf builds it. An
-// initializer would link every ruleset into the client, although only the service checks requests.
+// rulesets holds the rulesets by the type of the parameters. The first call of rulesOf builds them. An
+// initializer would link all rulesets into the client, although only the service needs them.
 var rulesets struct {
 	once sync.Once
 	all  map[reflect.Type]*ruleset
 }
 
-// rulesOf returns the ruleset of the parameters of a method.
+// rulesOf returns the ruleset for a type of parameters.
 func rulesOf(t reflect.Type) *ruleset {
 	rulesets.once.Do(func() { rulesets.all = buildRulesets() })
 	return rulesets.all[t]
 }
 
-// buildRulesets returns the ruleset of each type of parameters.
+// buildRulesets builds the rulesets of all methods.
 func buildRulesets() map[reflect.Type]*ruleset {
 	all, docs, rows := map[reflect.Type]*ruleset{}, parameterDocs(), conditionRows()
 	constraints, fields, classes := constraints(), fieldSets(), valueClasses()
@@ -204,12 +205,13 @@ func buildRulesets() map[reflect.Type]*ruleset {
 	return all
 }
 
-// parameterText has, for each list of parameter types, the lines NAME: DESCRIPTION.
+// parameterText describes parameters. Each of its sections begins with types of parameters, followed by lines
+// NAME: DESCRIPTION.
 //
 //go:embed parameters.txt
 var parameterText string
 
-// parameterDocs returns the descriptions of parameters by TYPE.NAME.
+// parameterDocs returns the descriptions of parameters. A key has the form TYPE.NAME.
 func parameterDocs() map[string]string {
 	docs := map[string]string{}
 	var types []string

@@ -8,16 +8,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScheduleAPI manages recurring jobs. The service decides which parts of other users' schedules a
-// caller's right allows it to see.
+// ScheduleAPI manages schedules, which create recurring jobs. The caller's right determines which parts of
+// other users' schedules are returned.
 type ScheduleAPI interface {
-	// ScheduleAdd stores a recurring job. Adding an identical schedule again is not an error.
+	// ScheduleAdd stores a schedule. Adding an identical schedule again is not an error.
 	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
-	// ScheduleList returns a page of schedules in the order of their names.
+	// ScheduleList returns a page of schedules, sorted by name.
 	ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error)
-	// ScheduleShow returns a schedule with its next and latest occurrences.
+	// ScheduleShow returns a schedule with its next and latest occurrences (planned starts).
 	ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error)
-	// ScheduleRemove removes a schedule. Its jobs stay.
+	// ScheduleRemove removes a schedule. It does not remove the schedule's jobs.
 	ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error)
 	// SchedulePause stops a schedule from creating jobs. ScheduleResume lets it create jobs again;
 	// occurrences that passed during the pause do not count as missed.
@@ -27,14 +27,14 @@ type ScheduleAPI interface {
 	ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error)
 }
 
-// ScheduleAdd adds a recurring job. Its JSON object has the members below and the fields of the
-// job's spec. In that object, the job's field jitter is called backoff_jitter.
+// ScheduleAdd adds a schedule. In JSON, its members and the fields of the jobs' spec are in one object. The job
+// field jitter is called backoff_jitter there.
 type ScheduleAdd struct {
 	Name string `json:"name" rule:"scheduleName,required"`
 	Cron string `json:"cron" rule:"nonEmpty,required"`
 	TZ   string `json:"tz" rule:"nonEmpty"` // time zone; "" means that of the service's machine
-	// Jitter is the maximum delay of a start. The actual delay is computed from the schedule's name
-	// and the planned time.
+	// Jitter is the maximum delay of a start. The actual delay is computed from the schedule's name and the
+	// planned time, so it is always the same.
 	Jitter        Duration   `json:"jitter" rule:"jitter"`
 	CatchUp       string     `json:"catch_up" rule:"catchUp"` // none (default), one or all
 	Overlap       string     `json:"overlap" rule:"overlap"`  // skip (default), queue or replace
@@ -43,12 +43,12 @@ type ScheduleAdd struct {
 	Spec          queue.Spec `json:"-"`
 }
 
-// backoffJitter is the name that the job field jitter has in a schedule. The name jitter means the
-// schedule's own jitter there.
+// backoffJitter is the name of the job field jitter in a ScheduleAdd, where jitter is the schedule's own
+// jitter.
 const backoffJitter = "backoff_jitter"
 
-// WithScheduleFieldNames returns an error about a schedule's job. The error has the field names of the
-// method schedule.add, which calls the job field jitter backoff_jitter.
+// WithScheduleFieldNames changes an error about a job field so that it contains the field's name in a
+// ScheduleAdd, where jitter is called backoff_jitter.
 func WithScheduleFieldNames(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}
@@ -87,14 +87,14 @@ func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 	return d.check()
 }
 
-// MarshalJSON writes the given members.
+// MarshalJSON implements json.Marshaler. It writes only the fields that are set.
 func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 	m := p.Spec.GivenFields()
 	if j, given := m["jitter"]; given {
 		m[backoffJitter] = j
 		delete(m, "jitter")
 	}
-	m["name"], m["cron"] = p.Name, p.Cron // even if empty, since they are required
+	m["name"], m["cron"] = p.Name, p.Cron // required, so written even if empty
 	return encodeJob(m, p)
 }
 
@@ -106,8 +106,8 @@ func scheduleSchema() schema {
 	return s
 }
 
-// excludedScheduleFields lists the job fields that a schedule sets itself, or that make sense for a
-// single job only.
+// excludedScheduleFields lists the job fields that the schedule itself sets, or that make sense only for a
+// single job.
 var excludedScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
 
 // ScheduleName is the name of a schedule.
@@ -115,18 +115,18 @@ type ScheduleName struct {
 	Name string `json:"name" rule:"name,required"`
 }
 
-// ScheduleList requests a page of schedules in the order of their names.
+// ScheduleList requests a page of schedules, sorted by name.
 type ScheduleList struct {
 	Cursor string `json:"cursor,omitempty" rule:"scheduleCursor"`
 }
 
-// SchedulePage is one page of schedules. Next is the cursor of the next page, nil on the last page.
+// SchedulePage is one page of schedules. Next is the cursor of the next page; nil on the last page.
 type SchedulePage struct {
 	Schedules []Schedule `json:"schedules"`
 	Next      *string    `json:"next"`
 }
 
-// Schedule is a recurring job.
+// Schedule describes a schedule in an answer.
 type Schedule struct {
 	Name     string   `json:"name"`
 	Cron     string   `json:"cron"`
@@ -137,11 +137,11 @@ type Schedule struct {
 	Paused   bool     `json:"paused"`
 	PausedAt Time     `json:"paused_at"`
 	PausedBy *string  `json:"paused_by"`
-	// PauseReason is the reason for a pause that no user requested.
+	// PauseReason says why the service has paused the schedule. It is "" if a user has paused it.
 	PauseReason string `json:"note,omitempty"`
 	NextAt      Time   `json:"next_at"` // next planned start
 	User        string `json:"user"`
-	// Command is the command line of the jobs. For jobs with Argv, it is Argv quoted for a shell.
+	// Command is the command line of the jobs. If the jobs have Argv, it is Argv quoted for a shell.
 	Command   string   `json:"command,omitempty"`
 	Argv      []string `json:"argv,omitempty"`
 	CreatedAt Time     `json:"created_at"`
@@ -150,30 +150,30 @@ type Schedule struct {
 	HiddenParts []string `json:"hidden,omitempty"`
 }
 
-// ScheduleDetail is a schedule with its next occurrences and its latest ones.
+// ScheduleDetail is a schedule with its next and its latest occurrences.
 type ScheduleDetail struct {
 	Schedule
-	NextStarts        []Time             `json:"next"` // next five planned starts, or fewer if no more follow
+	NextStarts        []Time             `json:"next"` // next planned starts, at most five
 	OccurrenceRecords []OccurrenceRecord `json:"runs"` // latest occurrences, the newest first
-	// Spec contains the fields of the schedule's jobs, as in the method enqueue.
+	// Spec contains the fields of the schedule's jobs as parameters of the method enqueue.
 	Spec map[string]any `json:"spec"`
-	// AlreadyExisted means that an identical schedule already existed when this one was added.
+	// AlreadyExisted means that nothing was added, because an identical schedule already existed.
 	AlreadyExisted bool `json:"existed,omitempty"`
-	// UnenforcedLimits has the same meaning as EnqueueResult.UnenforcedLimits.
+	// UnenforcedLimits is the same as EnqueueResult.UnenforcedLimits.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// Notes has the same meaning as EnqueueResult.Notes.
+	// Notes is the same as EnqueueResult.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// OccurrenceRecord is one past occurrence of a schedule.
+// OccurrenceRecord describes one past occurrence of a schedule.
 type OccurrenceRecord struct {
 	OccurrenceAt Time    `json:"instant"`
 	RecordedAt   Time    `json:"recorded_at"`
 	Outcome      string  `json:"outcome"`        // fired, missed, skipped or refused
-	ID           *string `json:"id"`             // id of the job, null if none was enqueued
+	ID           *string `json:"id"`             // id of the job; null if no job was enqueued
 	State        *string `json:"state"`          // current state of the job; null if it was removed
 	RequestedBy  *string `json:"by"`             // user who requested the start; null if it was planned
-	Note         string  `json:"note,omitempty"` // why the start was refused, or which job it was skipped for
+	Note         string  `json:"note,omitempty"` // why it was refused, or for which job it was skipped
 }
 
 func (p *ScheduleList) isForManyJobs() bool { return true }

@@ -17,18 +17,19 @@ type schema = map[string]any
 type MethodSchema struct {
 	Method      string         `json:"method"`
 	Right       Right          `json:"right"`
-	OthersRight Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if it is the same
+	OthersRight Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if equal to Right
 	Params      map[string]any `json:"params"`
-	// NotificationSchema is the schema of each notification's value. It is nil if the method sends none.
+	// NotificationSchema is the schema of the value in a notification. It is nil if the method sends no
+	// notifications.
 	NotificationSchema map[string]any `json:"tells,omitempty"`
 	Result             map[string]any `json:"result"`
 }
 
-// Schemas describes all methods by JSON Schemas (draft 2020-12). It generates them from the Go
-// types of parameters and results, and from the rulesets and constraints with which the server
-// checks requests. The server rejects parameters that a schema does not name. Later versions may
-// add members to results. Lengths of texts are limited in bytes of UTF-8, so the server may reject
-// a non-ASCII text that satisfies maxLength.
+// Schemas describes all methods by JSON Schemas (draft 2020-12). It generates them from the Go types of
+// parameters and results, and from the rulesets and constraints with which the server checks requests. The
+// server rejects parameters that a schema does not name. Later versions may add members to results. The server
+// limits texts in bytes of UTF-8, but maxLength counts characters. So it may reject a non-ASCII text that the
+// schema accepts.
 func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
@@ -49,7 +50,7 @@ func withSchemaVersion(s schema) schema {
 	return s
 }
 
-// ResultSchema returns the schema of the JSON of a struct type.
+// ResultSchema returns the JSON Schema of a struct type.
 func ResultSchema(t reflect.Type) map[string]any { return schemaOf(t) }
 
 func schemaOfKinds(kinds ...string) schema {
@@ -59,7 +60,7 @@ func schemaOfKinds(kinds ...string) schema {
 	return schema{"type": kinds}
 }
 
-// allowNull makes a schema accept null too, and returns it.
+// allowNull changes a schema so that it also accepts null, and returns it.
 func allowNull(s schema) schema {
 	if kinds := schemaTypes(s); kinds != nil && !slices.Contains(kinds, "null") {
 		s["type"] = append(slices.Clone(kinds), "null")
@@ -74,7 +75,7 @@ func allowNull(s schema) schema {
 	return s
 }
 
-// Patterns for texts that have no queue.TextFormat.
+// These are patterns for texts without a queue.TextFormat.
 const (
 	decimalDigits   = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
 	decimalNumber   = decimalDigits + `([eE][+-]?[0-9]+)?`
@@ -84,8 +85,7 @@ const (
 	base64Pattern   = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
 )
 
-// customSchema returns the schema of a type whose JSON does not follow from its Go type. It returns nil
-// for other types.
+// customSchema returns the schema of a type that has its own JSON encoding. It returns nil for other types.
 func customSchema(t reflect.Type) schema {
 	switch t {
 	case reflect.TypeFor[JobID]():
@@ -118,13 +118,13 @@ func customSchema(t reflect.Type) schema {
 	return nil
 }
 
-// durationSchema returns the schema of a duration of at least the given number of seconds.
+// durationSchema returns the schema of a duration. least is the minimum in seconds.
 func durationSchema(least float64) schema {
 	most := queue.MaxDuration.Seconds()
 	return schema{"type": []string{"number", "string"}, "minimum": least, "maximum": most, "pattern": durationPattern}
 }
 
-// fieldKindSchema returns the schema for the kind of a job field.
+// fieldKindSchema returns the schema that follows from the kind of a job field.
 func fieldKindSchema(f *queue.Field) schema {
 	switch f.Kind {
 	case queue.KindInteger:
@@ -149,11 +149,11 @@ func fieldKindSchema(f *queue.Field) schema {
 	return schemaOfKinds("string")
 }
 
-// fieldSchema returns the schema of a job field. In a patch, null as the value of a map's entry
-// removes the entry.
+// fieldSchema returns the schema of a job field. In a patch, the values of a map may be null, which removes the
+// entry.
 func fieldSchema(f *queue.Field, patch bool) schema {
 	s := fieldKindSchema(f)
-	switch f.Name { // these fields accept other values than their kind suggests
+	switch f.Name { // these fields accept other values than their kind
 	case "id":
 		s = schema{"type": []string{"string", "integer"}, "minimum": 0}
 	case "depends_on":
@@ -173,11 +173,11 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 	return allowNull(s)
 }
 
-// jobSchema returns the schema of a job to enqueue, or of an object with some of a job's fields. It
-// includes the rules about fields that belong together.
+// jobSchema returns the schema of an object with the job fields of a set. It includes the rules about fields
+// that belong together.
 func jobSchema(set *fieldSet) schema {
 	properties := schema{}
-	names := map[string][]string{} // the names by which a field may be given
+	names := map[string][]string{} // JSON names that stand for a field
 	var rules []schema
 	for _, f := range queue.Fields() {
 		for _, name := range []string{f.Name, f.Alias} {
@@ -199,7 +199,7 @@ func jobSchema(set *fieldSet) schema {
 		}
 		own := names[r.Field]
 		if !set.isNewJob && r.Requires || len(own) == 0 || len(others) == 0 && !r.Requires {
-			continue // an existing job may already have the required field
+			continue // an existing job may already have the other field
 		}
 		kind := notTogether
 		if r.Requires {
@@ -220,7 +220,7 @@ func jobSchema(set *fieldSet) schema {
 	return s
 }
 
-// setNonZero sets the members whose values are not zero.
+// setNonZero copies to s the members whose values are not zero.
 func setNonZero(s, members schema) {
 	for name, value := range members {
 		if !reflect.ValueOf(value).IsZero() {
@@ -229,8 +229,8 @@ func setNonZero(s, members schema) {
 	}
 }
 
-// anyFieldGivenSchema returns the schema of an object in which at least one of these fields is given: not
-// null, not false and not an empty map.
+// anyFieldGivenSchema returns the schema of an object that sets at least one of these fields, to a value other
+// than null, false or an empty map.
 func anyFieldGivenSchema(names []string, properties schema) schema {
 	return anyMemberSchema(names, func(name string) schema {
 		property := properties[name].(schema)
@@ -246,8 +246,8 @@ func anyFieldGivenSchema(names []string, properties schema) schema {
 	})
 }
 
-// anyMemberSchema returns the schema of an object that has at least one of these members. The function
-// value returns the schema for a member's value, or nil if the member may have any value.
+// anyMemberSchema returns the schema of an object with at least one of these members. The function value
+// returns the schema that the member's value must match; nil means any value.
 func anyMemberSchema(names []string, value func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {
@@ -262,7 +262,7 @@ func anyMemberSchema(names []string, value func(name string) schema) schema {
 	return schema{"anyOf": list}
 }
 
-// addConstraint adds a constraint to the schema of a value.
+// addConstraint adds a constraint to the schema of the value that it applies to.
 func addConstraint(s schema, c *queue.Constraint) {
 	kinds := schemaTypes(s)
 	if r := c.Range; r != nil {
@@ -295,7 +295,7 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 	switch {
 	case c.Enum != nil && !array:
 		s["enum"] = c.Enum
-	case c.Enum != nil: // the client may send a single text instead of a list
+	case c.Enum != nil: // a single text may replace the list
 		s["pattern"] = "^(" + strings.Join(c.Enum, "|") + ")$"
 	case c.TextFormat != nil:
 		s["pattern"] = c.TextFormat.Pattern
@@ -311,7 +311,8 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 	}
 }
 
-// addEntryConstraint adds the parts of a constraint that apply to a list or a map and to its entries.
+// addEntryConstraint adds the parts of a constraint that concern the number of entries of a list or map, and
+// the entries. least and most are the schema's keywords for the number.
 func addEntryConstraint(s schema, c *queue.Constraint, entries, least, most string) {
 	setNonZero(s, schema{least: c.MinItems, most: c.MaxItems, "uniqueItems": c.NoDuplicates})
 	entry, _ := s[entries].(schema)
@@ -335,8 +336,7 @@ func addEntryConstraint(s schema, c *queue.Constraint, entries, least, most stri
 	s["propertyNames"] = names
 }
 
-// paramsSchema returns the schema of a method's parameters, generated from the ruleset with which
-// the server checks them.
+// paramsSchema returns the schema of a type of parameters, generated from its ruleset.
 func paramsSchema(t reflect.Type) schema {
 	s := schema{"type": "object", "additionalProperties": false}
 	own := fieldsByName(reflect.New(t).Elem())
@@ -368,7 +368,7 @@ func paramsSchema(t reflect.Type) schema {
 	return s
 }
 
-// schema returns the schema of a parameter of type t.
+// schema returns the schema of the parameter. t is the parameter's Go type.
 func (p *param) schema(t reflect.Type) schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -378,20 +378,20 @@ func (p *param) schema(t reflect.Type) schema {
 		s = jobSchema(p.fields)
 	}
 	if t == reflect.TypeFor[Time]() {
-		s["type"] = "string" // a parameter may be left out, but not be null
+		s["type"] = "string" // must not be null
 	}
 	addConstraint(s, &p.Constraint)
 	s["description"] = p.doc
 	return s
 }
 
-// jobWithPrioritySchema returns the schema of a job with a priority.
+// jobWithPrioritySchema returns the schema of a job that sets a priority.
 func jobWithPrioritySchema() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
 }
 
-// givenSchema returns the schema of a request in which at least one of these parameters is given,
-// or has a value with one of these marks. Any other name is that of a numeric job field.
+// givenSchema returns the schema of a request in which at least one of names is given. A name is that of a
+// parameter, of a value class or of a numeric job field. own contains the parameters.
 func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)
@@ -408,7 +408,7 @@ func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) sche
 		switch {
 		case marked[name] != nil:
 			return marked[name]
-		case !own[name].IsValid(): // the name is not a parameter but a field of the job
+		case !own[name].IsValid(): // then it is the name of a numeric job field
 			return schemaOfKinds("integer")
 		case own[name].Kind() == reflect.Bool:
 			return schema{"const": true}
@@ -419,7 +419,7 @@ func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) sche
 	})
 }
 
-// schemaOf returns the schema of a type's JSON.
+// schemaOf returns the schema of the JSON of a Go type.
 func schemaOf(t reflect.Type) schema {
 	if s := customSchema(t); s != nil {
 		return s
@@ -436,7 +436,7 @@ func schemaOf(t reflect.Type) schema {
 	case reflect.String:
 		return schemaOfKinds("string")
 	case reflect.Interface:
-		return schema{} // anything
+		return schema{} // any value
 	case reflect.Slice:
 		return schema{"type": "array", "items": schemaOf(t.Elem())}
 	case reflect.Map:

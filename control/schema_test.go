@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// compileSchema compiles a schema with an independent library.
+// compileSchema compiles a schema with a library that this project did not write.
 func compileSchema(t *testing.T, name string, s map[string]any) *jsonschema.Schema {
 	t.Helper()
 	raw, err := json.Marshal(s)
@@ -50,8 +50,8 @@ func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
 
 var testDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}
 
-// accepts returns the error with which a method rejects the parameters regardless of the queue's
-// state, nil if it accepts them.
+// accepts returns the error if a method rejects the parameters, whatever the state of the queue is. It returns
+// nil if the method accepts them.
 func accepts(m *Method, raw string) error {
 	if err := queue.CheckJSON([]byte(raw)); err != nil {
 		return err
@@ -80,7 +80,7 @@ func accepts(m *Method, raw string) error {
 	return nil
 }
 
-// A method rejects a request without parameters if and only if its schema does.
+// A method rejects a request without parameters exactly if its schema does.
 func TestSchemasDeclareRequiredParameters(t *testing.T) {
 	for i, s := range Schemas() {
 		err := accepts(&Methods()[i], "{}")
@@ -90,7 +90,7 @@ func TestSchemasDeclareRequiredParameters(t *testing.T) {
 	}
 }
 
-// Every parameter has a description, and a type with one member is a plain string.
+// Every parameter has a description. A type that is a list of one name is written as a plain string.
 func TestSchemasDescribeEveryParameter(t *testing.T) {
 	for _, s := range Schemas() {
 		properties := s.Params["properties"].(schema)
@@ -166,8 +166,8 @@ func jobFields() []string {
 	return names
 }
 
-// examples are sets of required parameters. For each method, at least one set makes it accept other
-// parameters.
+// examples contains sets of required parameters. Each method accepts other parameters together with at least
+// one of these sets.
 var examples = []map[string]string{
 	{}, {"id": `"a"`}, {"command": `"true"`}, {"name": `"a"`}, {"all": "true"}, {"yes": "true"},
 	{"commit": "true", "jobs": `[{"command":"true"}]`}, {"count": "1"},
@@ -228,9 +228,8 @@ func object(n int) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// inContent lists parameters whose values a schema cannot describe completely. The method may
-// reject a value that the schema accepts, but the schema never rejects a value that the method
-// accepts.
+// inContent lists parameters whose values a schema cannot describe completely. For these, the schema accepts
+// all values that the method accepts, and some more.
 var inContent = map[string]string{
 	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
@@ -256,8 +255,8 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 	}
 }
 
-// baseFor returns values for the other parameters of a method, such that the method accepts as many
-// values of the named parameter as possible.
+// baseFor returns values for the other parameters of a method. With these, the method accepts as many values of
+// the named parameter as possible.
 func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
 	t.Helper()
 	for _, e := range examples {
@@ -284,8 +283,8 @@ func written(params map[string]string) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// The schemas reject the parameter "next" together with a job whose priority is a number, as the
-// server does. They accept all other combinations of the two.
+// The schemas reject the parameter "next" together with a job whose priority is a number, as the server does.
+// They accept every other combination of "next" and a priority.
 func TestSchemasExcludePriorityWithNext(t *testing.T) {
 	for request, accepted := range map[string]bool{
 		`{"command":"true","next":true,"priority":3}`:                                             false,

@@ -19,10 +19,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of a connection.
+// These are limits of a connection.
 // See docs/decisions/0072.
 const (
-	firstLineTimeout      = 10 * time.Second // time in which the first line must arrive completely
+	firstLineTimeout      = 10 * time.Second // time until the first line must have arrived completely
 	idleTimeout           = 5 * time.Minute  // an idle connection without a stream is closed after this time
 	answerTimeout         = 5 * time.Second  // time that a client has to read an answer
 	pieceTimeout          = time.Minute      // time that a client has to read a piece of a stream
@@ -31,42 +31,41 @@ const (
 	maxConnsWithoutAccess = 8                // maximum number of connections of users without access
 	maxLineWithoutAccess  = 64 << 10         // maximum bytes of a request line of a user without access
 	hangUpInterval        = time.Second      // interval of the checks whether a half-closed client has gone
-	stopTimeout           = time.Second      // time that requests in progress have when the service stops
+	stopTimeout           = time.Second      // time for requests in progress when the service stops
 )
 
-// Only largeSlots requests that are longer than largeRequestBytes, in bytes, are processed concurrently.
-// A request that takes longer than maxLargeSlotTime probably does not wait for the processor, so the
-// next one may begin.
+// At most largeSlots requests longer than largeRequestBytes bytes are processed concurrently. A request that
+// takes longer than maxLargeSlotTime probably waits for something other than the processor, so the next one may
+// begin.
 const (
 	largeRequestBytes = 256 << 10
 	maxLargeSlotTime  = time.Second
 )
 
-// Limits holds the settings of a server. The server reads them for each connection.
+// Limits holds limits of a server that may change. The server reads them for each connection.
 type Limits struct {
 	// MaxConnections returns how many connections may be open in total and for one user.
 	MaxConnections func() (all, user int)
 }
 
-// Authorizer decides what each user may do.
+// Authorizer determines which actions each user may take.
 type Authorizer interface {
-	// Right returns the current right of a peer. The server calls it for each request.
+	// Right returns the current right of a peer. The server calls it for each request, since rights may change.
 	Right(p *Peer) Right
-	// Admit is called once per connection, before its first request is answered. If it returns an
-	// error, the server sends the error and closes the connection.
+	// Admit is called once per connection, before the first request on it is answered. If it returns an error,
+	// the server sends the error and closes the connection.
 	Admit(ctx context.Context, p *Peer) error
-	// Refuse returns the error for a peer that lacks the right "needs" for the method "what". The
-	// error names who can grant the right.
+	// Refuse returns the error for a peer that lacks the right "needs" for the method "what". The error says
+	// which users can grant the right.
 	Refuse(p *Peer, what string, needs Right) error
 }
 
-// Server answers the API on a listener.
+// Server serves an API to the clients that connect to a listener.
 type Server struct {
-	// OnConcurrencyLimit is called for each request that arrives while another request is in progress on its
-	// connection or another connection is open. It must not block, and may be changed only before
-	// Run.
+	// OnConcurrencyLimit is called for each request that arrives while another request is in progress or
+	// another connection is open. It must not block, and may be changed only before Run.
 	OnConcurrencyLimit func()
-	// StreamReadTimeout is how long a client may take to read a piece of a stream, or its final answer. 0
+	// StreamReadTimeout is how long a client may take to read a piece of a stream or the answer at its end. 0
 	// means unlimited. It may be changed only before Run.
 	StreamReadTimeout time.Duration
 
@@ -77,7 +76,7 @@ type Server struct {
 	log        *slog.Logger
 	peerOf     func(net.Conn) (Peer, error)
 
-	stopping context.Context // ends when Run has to stop
+	stopping context.Context // ends when Run must stop
 	stop     context.CancelFunc
 
 	conns connTable
@@ -86,8 +85,8 @@ type Server struct {
 	logLimiter     logLimiter   // limits how many log lines each user causes
 }
 
-// NewServer returns a server for api. The shares limit what each user may have in progress. The API
-// must take its slots for heavy work from the same shares.
+// NewServer returns a server for api. shares bounds what each user may have in progress. The implementation of
+// api must use the same shares for its heavy work.
 func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
 	s := &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
 		authorizer: gate, userLimits: shares, log: log, peerOf: peerOf}
@@ -95,9 +94,9 @@ func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log 
 	return s
 }
 
-// ClientAs returns a client in this process, which the server serves as the peer p. Run need not be called. If
-// it is, the client is served next to the clients of Run, and the same limits apply. The server determines the
-// peer's right at each request. The caller vouches for the peer's identity.
+// ClientAs returns a client in this process with the identity of the peer p. It works even if Run is not
+// called, and has the same limits as other clients. The server determines the peer's right at each request. The
+// caller has verified the peer's identity.
 func (s *Server) ClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
@@ -107,14 +106,14 @@ func (s *Server) ClientAs(p Peer) *Client {
 	}}
 }
 
-// identifiedConn is a connection in this process whose peer is known in advance.
+// identifiedConn is a connection in this process. Its peer is known without asking the kernel.
 type identifiedConn struct {
 	net.Conn
 	peer Peer
 }
 
-// Run serves connections from l until ctx ends. It then gives the requests in progress stopTimeout
-// to finish, and closes the remaining connections.
+// Run accepts and serves connections from l until ctx ends. Then requests in progress get stopTimeout to
+// finish, and all connections are closed.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
@@ -122,8 +121,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
 		s.stop()
 		l.Close()
-		// The deadline stops the reading of further requests. Requests in progress still get their
-		// responses.
+		// The deadline stops the reading of further requests. Requests in progress still get their answers.
 		s.conns.each(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
 		time.AfterFunc(stopTimeout, hangUp)
 	})
@@ -141,14 +139,14 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 			pause = 5 * time.Millisecond
 			s.accept(calls, c, arrivals)
 			if accepted%maxAcceptBurst == 0 {
-				runtime.Gosched() // lets waiting requests use the processor
+				runtime.Gosched() // let waiting requests use the processor
 			}
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			hangUp()
 			return fmt.Errorf("accept: %w", err)
-		default: // most likely no descriptor is free, so wait before the next attempt
+		default: // probably no descriptor is free, so wait
 			s.log.Warn("cannot accept a connection", "error", err)
 			spare.Close()
 			rejectConn(l)
@@ -162,15 +160,14 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// openSpareFile opens a file descriptor that Run can close when no other is free. It returns nil if the open
-// fails.
+// openSpareFile opens a file whose descriptor Run can free when no other is free. It returns nil on failure.
 func openSpareFile() *os.File {
 	f, _ := os.Open(os.DevNull)
 	return f
 }
 
-// rejectConn accepts the connection that has waited longest, sends it an error and closes it. The
-// caller must have closed the spare file before, because accepting needs a descriptor.
+// rejectConn accepts the connection that has waited longest, sends it an error and closes it. The caller closes
+// the spare file before, because accepting a connection needs a descriptor.
 func rejectConn(l net.Listener) {
 	d, ok := l.(interface{ SetDeadline(time.Time) error })
 	if !ok {
@@ -186,8 +183,8 @@ func rejectConn(l net.Listener) {
 	}
 }
 
-// readRequests reads request lines and starts answering them, until the client sends no more. An
-// error is sent to the client before the connection is closed.
+// readRequests reads request lines and starts answering them, until the client sends no more. If it returns an
+// error, the caller sends the error to the client.
 func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.WaitGroup) error {
 	in := bufio.NewReaderSize(c.netConn, 8<<10)
 	s.setReadTimeout(c, firstLineTimeout)
@@ -216,7 +213,7 @@ func (s *Server) readRequests(ctx context.Context, c *serverConn, calls *sync.Wa
 	}
 }
 
-// setReadTimeout sets the deadline for the connection's next bytes. If the service is stopping,
+// setReadTimeout sets how long the server waits for the connection's next bytes. If the service is stopping,
 // reads fail immediately.
 func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 	c.netConn.SetReadDeadline(time.Now().Add(d))
@@ -225,12 +222,11 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 	}
 }
 
-// beginRequest parses a request and starts a goroutine that answers it. The caller must not use the
-// line afterwards. If beginRequest returns an error, the caller sends it to the client and closes
-// the connection.
+// beginRequest parses a request and starts a goroutine that answers it. The caller must not use the line after
+// the call. If beginRequest returns an error, the caller sends it to the client and closes the connection.
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
 	t := &activeRequest{conn: c, chargedBytes: int64(cap(line)), clientReadTimeout: answerTimeout}
-	c.beginRequest() // a connection whose request waits for room is not idle
+	c.beginRequest() // a connection whose request waits is not idle
 	noRoom := c.fairConn.BeginRequest(ctx)
 	t.hasRoom = noRoom == nil
 	err := t.acquireSlot(ctx, s.userLimits, len(line))
@@ -241,14 +237,14 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, c
 	case ctx.Err() != nil:
 		t.releaseResources()
 		return nil
-	// A line that cannot be parsed may have ended inside a request. The next line may then be the
-	// rest of that request, so the connection is closed.
+	// A line that cannot be parsed may be cut off in the middle of a request. The next line may be the rest of
+	// that request, so close the connection.
 	case err != nil && t.id == nil && !errors.Is(err, queue.ErrInvalidRequest):
 		t.releaseResources()
 		return err
 	case err == nil && noRoom != nil:
 		err = noRoom
-		if t.id == nil { // a notification gets no answer, not even an error
+		if t.id == nil { // a notification (a request without an id) gets no answer
 			t.releaseResources()
 			return nil
 		}
@@ -258,7 +254,7 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, c
 		c.send(answerLine(t.id, nil, err), answerTimeout)
 		return nil
 	}
-	if c.lacksAccess() { // a user without access may send one request, for example whoami
+	if c.lacksAccess() { // a user without access may send one request, such as whoami
 		s.answerRequest(ctx, t)
 		return nil
 	}
@@ -284,11 +280,11 @@ func growStack() {
 
 func (s *Server) isStopping() bool { return s.stopping.Err() != nil }
 
-// awaitRequests waits for the requests in progress after the client has sent its last one. If the
-// client has hung up, awaitRequests cancels them.
+// awaitRequests waits for the requests in progress after the client has sent its last request. It cancels them
+// if the client hangs up.
 func (s *Server) awaitRequests(c *serverConn, calls *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
-		calls.Wait() // the requests have ended, or are about to end
+		calls.Wait() // no request is in progress
 		return
 	}
 	done := make(chan struct{})
@@ -306,8 +302,8 @@ func (s *Server) awaitRequests(c *serverConn, calls *sync.WaitGroup) {
 	}
 }
 
-// answerRequest processes one request and sends the answer. If the request panics, its caller gets
-// an internal error and other requests are not affected.
+// answerRequest processes one request and sends the answer. If the processing panics, the client gets an
+// internal error, and other requests are not affected.
 func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	defer t.releaseResources()
 	began := time.Now()
@@ -319,8 +315,8 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 		err = queue.Errorf(queue.CodeUnavailable, "%v", errNotReading) // only the log shows this error
 	}
 	s.logRequest(ctx, t, time.Since(began), result, err)
-	// The count goes down before the answer is sent. A client that has received the answer may send
-	// another request immediately, which must not count as concurrent.
+	// Decrease the count before sending the answer. The client may send another request after the answer, which
+	// must not count as concurrent.
 	t.conn.openRequests.Add(-1)
 	if t.id == nil { // a notification gets no answer
 		return
@@ -331,7 +327,7 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 	t.conn.send(t.answerLine, t.clientReadTimeout)
 }
 
-// call checks the right for a request, decodes its parameters and calls the API.
+// call checks the right of the peer, decodes the parameters and calls the API.
 func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -368,7 +364,7 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 			return nil, err
 		}
 		defer end()
-		t.clientReadTimeout = s.StreamReadTimeout // the client may still be reading earlier pieces of the stream
+		t.clientReadTimeout = s.StreamReadTimeout // the client may still have earlier pieces to read
 		// A stopping service ends the stream, since waiting for more pieces is pointless.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
@@ -387,13 +383,12 @@ func (s *Server) call(ctx context.Context, t *activeRequest) (result any, err er
 
 type peerKey struct{}
 
-// WithPeer returns a context for a request of p.
+// WithPeer returns a context for a request that the peer p makes.
 func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(queue.WithUser(ctx, p.UID), peerKey{}, p)
 }
 
-// PeerFrom returns the peer that sent the request of ctx. It returns the zero Peer if there is
-// none.
+// PeerFrom returns the peer that sent the request of ctx. It returns the zero Peer if ctx has no peer.
 func PeerFrom(ctx context.Context) Peer {
 	p, _ := ctx.Value(peerKey{}).(Peer)
 	return p
@@ -402,21 +397,20 @@ func PeerFrom(ctx context.Context) Peer {
 // Peer is the process at the other end of the socket, with its right.
 type Peer struct {
 	UID    int
-	GID    int // -1 if this user namespace does not map the group; always -1 on Windows
+	GID    int // -1 if the user namespace does not map the group, and on Windows
 	PID    int
-	Groups []int // supplementary groups when the connection was made
+	Groups []int // supplementary groups at the time of the connection
 	Right  Right // right of the user when the current request began
-	// SubmissionNumber is the number, in the store's inbox, of the submission that the service enqueues
-	// on behalf of the user. 0 means none.
+	// SubmissionNumber is set if the service enqueues a job for a database user. It is the number of that
+	// submission in the store's inbox; 0 means none.
 	SubmissionNumber int64
 }
 
-// peerOf returns the peer of a connection, without its right.
+// peerOf returns the peer of a connection. It does not set the peer's right.
 func peerOf(c net.Conn) (Peer, error) {
 	p, err := socket.PeerOf(c)
 	return Peer{UID: p.UID, GID: p.GID, PID: p.PID, Groups: p.Groups}, err
 }
 
-// IsRoot reports whether the peer can do everything on this machine anyway, as root or as an elevated
-// administrator.
+// IsRoot reports whether the peer is root or an elevated administrator, who can do everything on this machine.
 func (p *Peer) IsRoot() bool { return socket.IsRoot(p.UID, p.Groups) }

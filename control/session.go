@@ -2,12 +2,12 @@ package control
 
 import "context"
 
-// SessionAPI introduces the client and the service to each other.
+// SessionAPI tells the client about the service and about the client's own rights.
 type SessionAPI interface {
-	// Hello returns the version of the service, and the methods that it knows. A client may call it
-	// to find out whether the service answers.
+	// Hello returns the version of the service and its methods. A client may call it to find out whether the
+	// service answers.
 	Hello(ctx context.Context, p HelloParams) (Hello, error)
-	// Whoami returns the caller's identity, rights and limits. It needs no right.
+	// Whoami returns the caller's identity, rights and limits. The caller needs no right.
 	Whoami(ctx context.Context, p NoParams) (Whoami, error)
 }
 
@@ -38,23 +38,21 @@ type Whoami struct {
 	Groups []GroupID `json:"groups"` // supplementary groups, at most 1,000
 	PID    int       `json:"pid"`
 	Right  Right     `json:"right"`
-	Rights []Right   `json:"rights"` // Right and the rights that it includes
+	Rights []Right   `json:"rights"` // Right and all weaker rights
 	RunAs  string    `json:"run_as"` // value of the setting run_as
-	// JobsRunAs is the account that runs the caller's jobs. It is "" if the caller may not enqueue
-	// jobs.
+	// JobsRunAs is the account that the caller's jobs run as. It is "" if the caller may not enqueue jobs.
 	JobsRunAs string `json:"jobs_run_as"`
-	// MaxPending and MaxRunning limit how many of the caller's jobs may wait and may run at the
-	// same time. 0 means unlimited.
+	// MaxPending is the maximum number of the caller's waiting jobs, and MaxRunning that of the running ones. 0
+	// means unlimited.
 	MaxPending int64 `json:"max_pending"`
 	MaxRunning int   `json:"max_running"`
 	// StoredBytes is the number of bytes that the caller's jobs use. MaxBytes limits it; 0 means
 	// unlimited.
 	StoredBytes int64 `json:"bytes"`
 	MaxBytes    int64 `json:"max_bytes"`
-	// Advice describes how the caller can get a right. It is "" if the caller has one.
+	// Advice says how the caller can get a right. It is "" if the caller has a right.
 	Advice string `json:"next,omitempty"`
-	// Service is the kind of service that answers (own, system or directory). Socket is the path on
-	// which it listens.
+	// Service is the kind of the service: own, system or directory. Socket is the path on which it listens.
 	Service string `json:"service"`
 	Socket  string `json:"socket"`
 }

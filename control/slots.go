@@ -12,82 +12,83 @@ import (
 // MaxStreams is the maximum number of concurrent streams of one user.
 const MaxStreams = 64
 
-// Limits for what one user may have in progress, over all connections.
+// These are limits for what one user may have in progress on all connections together.
 const (
 	maxUserRequests     = 256 // maximum number of requests in progress
 	maxConnRequests     = 64  // maximum number of requests in progress on one connection
 	maxUserListRequests = 4   // maximum number of requests in progress that list or change many jobs
-	maxUserHelpers      = 128 // maximum number of extra goroutines, in addition to one for each request
-	// maximum size of request lines and answers, without freeConnBytes for each connection
+	maxUserHelpers      = 128 // maximum number of extra goroutines, beyond one per request
+	// maxUserBytes is the maximum size of request lines and answers in progress, in bytes. The first
+	// freeConnBytes of each connection do not count.
 	maxUserBytes = MaxLineBytes
 	// freeConnBytes is the number of bytes of each connection that do not count towards maxUserBytes.
 	freeConnBytes = 16 << 10
 )
 
-// maxRoomWait is how long a request waits until other requests of its user end.
+// maxRoomWait is how long a request waits for room within the user's limits.
 const maxRoomWait = 5 * time.Second
 
-// UserLimits divides the service among its users. It limits what each user may have in progress, and
-// grants the slots for heavy work round robin. Its methods are safe for concurrent use.
-// See docs/decisions/0071.
+// UserLimits shares the service fairly among its users. It limits what each user may have in progress, and
+// grants slots (permissions for heavy work) to users round robin. Its methods are safe for concurrent use. See
+// docs/decisions/0071.
 type UserLimits struct {
 	conns          *fair.Conns
 	helpers, slots *fair.Limiter
 }
 
-// NewUserLimits returns the limits of a service that no user uses yet.
+// NewUserLimits returns limits of which nothing is in use.
 func NewUserLimits() *UserLimits {
 	slots := fair.NewLimiter(slotBounds()...)
 	bounds := fair.ConnBounds{Requests: maxUserRequests, ConnRequests: maxConnRequests, Lists: maxUserListRequests,
 		Streams: MaxStreams, Bytes: maxUserBytes, FreeBytes: freeConnBytes, MaxWait: maxRoomWait}
 	return &UserLimits{
-		conns:   fair.NewConns(bounds, slots.Dispatch), // the freed bytes may make room for an answer
+		conns:   fair.NewConns(bounds, slots.Dispatch), // freed bytes may make room for an answer
 		helpers: fair.NewLimiter(fair.Bound{Max: maxUserHelpers}),
 		slots:   slots,
 	}
 }
 
-// SlotClass is a kind of heavy work. The number of concurrent operations of each class is limited.
-// See docs/decisions/0071.
+// SlotClass is a kind of heavy work. The number of slots of each class limits how many operations run
+// concurrently. See docs/decisions/0071.
 type SlotClass int
 
-// The classes of heavy work. The server itself uses the last two.
+// These are the classes of heavy work. Only the server itself uses classDecoding and classLarge.
 const (
 	ClassOneJob   SlotClass = iota // a read about one job
 	ClassManyJobs                  // a read about many jobs (lists, selections, events, counts), or of output
-	classDecoding                  // decoding a request of more than freeConnBytes
+	classDecoding                  // decoding a request of more than freeConnBytes bytes
 	classLarge                     // processing a request of more than largeRequestBytes bytes
 	classCount
 )
 
-// Numbers of slots. Ordinary users are those who are not admins.
+// These are numbers of slots. Ordinary users are all users except admins.
 const (
-	// readSlots is the number of slots for ClassOneJob and ClassManyJobs together. The store has as many read
-	// connections. One of the slots is reserved for ClassOneJob, and one for admins.
+	// readSlots is the number of slots for ClassOneJob and ClassManyJobs together. It equals the number of the
+	// store's read connections. One slot is reserved for ClassOneJob, and one for admins.
 	readSlots = 4
-	// manySlots is how many of the readSlots all ordinary users together may use for ClassManyJobs. Each
-	// of them may use at most one.
+	// manySlots is how many of the readSlots all ordinary users together may use for ClassManyJobs. Each user
+	// may use one.
 	manySlots     = 2
 	decodingSlots = 2 // number of slots; each user may hold at most one
 	largeSlots    = 2 // number of slots; each user may hold at most one
 )
 
-// Indexes of the bounds on slots.
+// These are indexes of the bounds in slotBounds.
 const (
-	boundReads         = iota // reads of both classes
+	boundReads         = iota // reads of ClassOneJob and ClassManyJobs
 	boundOrdinaryReads        // reads of ordinary users
 	boundMany                 // reads of ClassManyJobs
 	boundOrdinaryMany         // reads of ClassManyJobs by ordinary users
-	boundManyPerUser          // reads of ClassManyJobs by the same ordinary user
+	boundManyPerUser          // reads of ClassManyJobs by one ordinary user
 	boundDecoding
 	boundDecodingPerUser
 	boundLarge
 	boundLargePerUser
-	boundAnswersPerUser // slots that produce an answer or a stream piece of the same user
+	boundAnswersPerUser // answers and stream steps of one user
 )
 
-// slotBounds returns the bounds on slots. At most one answer of a user at a time may exceed
-// maxUserBytes.
+// slotBounds returns the bounds on slots. Because of boundAnswersPerUser, only one answer of a user at a time
+// can exceed maxUserBytes.
 func slotBounds() []fair.Bound {
 	return []fair.Bound{
 		boundReads:           {Max: readSlots, Shared: true},
@@ -103,7 +104,7 @@ func slotBounds() []fair.Bound {
 	}
 }
 
-// boundsOf returns the indexes of the bounds that a slot of a class counts towards.
+// boundsOf returns the indexes of the bounds that apply to a slot of class c.
 func boundsOf(c SlotClass, admin bool) []int {
 	switch {
 	case c == ClassOneJob && admin:
@@ -123,13 +124,13 @@ func boundsOf(c SlotClass, admin bool) []int {
 // maxSlotWait is the longest time that a request waits for a slot.
 const maxSlotWait = 10 * time.Second
 
-// slotRequest returns a request for a slot for the user of ctx.
+// slotRequest returns the request for a slot of class c for the user of ctx.
 func slotRequest(ctx context.Context, c SlotClass) fair.Request {
 	peer := PeerFrom(ctx)
 	return fair.Request{User: peer.UID, Bounds: boundsOf(c, peer.Right.Covers(RightAdmin)), Kind: int(c)}
 }
 
-// acquireSlot waits for a slot. The caller must release it.
+// acquireSlot waits for the slot that r requests. If it returns nil, the caller must release the slot.
 func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 	r.Deadline = time.Now().Add(maxSlotWait)
 	switch err := s.slots.Acquire(ctx, r); {
@@ -143,8 +144,9 @@ func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 		maxSlotWait)
 }
 
-// RunInSlot calls f while it holds a slot of class c for the user of ctx. f must be short: one read of the
-// store, or at most 256 KiB of output. It may wait only for the disk, and must not call RunInSlot.
+// RunInSlot calls f while it holds a slot of class c for the user of ctx. The function f must be short, for
+// example one read of the store or of at most 256 KiB of output. It may wait only for the disk, and must not
+// call RunInSlot.
 func (s *UserLimits) RunInSlot(ctx context.Context, c SlotClass, f func() error) error {
 	r := slotRequest(ctx, c)
 	if err := s.acquireSlot(ctx, r); err != nil {
@@ -154,9 +156,9 @@ func (s *UserLimits) RunInSlot(ctx context.Context, c SlotClass, f func() error)
 	return f()
 }
 
-// RunStreamStep calls f like RunInSlot, for one step of a stream. Pieces that f sends are written to the
-// client after the slot is released. A step starts only when the user's share has room for its output, and
-// each user has at most one step in progress.
+// RunStreamStep calls f like RunInSlot, for one step of a stream. The pieces that f sends are written to the
+// client after the slot is released. A step starts only if the user's limit of bytes leaves room for its
+// output. Each user has at most one step in progress.
 func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() error) error {
 	t, r, ownBytes := activeRequestOf(ctx), slotRequest(ctx, c), int64(0)
 	if t != nil {
@@ -189,8 +191,8 @@ func (s *UserLimits) RunStreamStep(ctx context.Context, c SlotClass, f func() er
 	return err
 }
 
-// AnswerInSlot calls f like RunStreamStep, for the answer of a request. It also encodes the result of f as
-// JSON while it holds the slot.
+// AnswerInSlot calls f like RunStreamStep, for the answer of a request. While it holds the slot, it also
+// encodes the result of f as JSON.
 func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c SlotClass, f func() (R, error)) (r R, err error) {
 	err = s.RunStreamStep(ctx, c, func() error {
 		var err error
@@ -205,8 +207,8 @@ func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c SlotClass, f func
 	return r, err
 }
 
-// AcquireHelper reserves one of the extra goroutines that a user may have. It does not wait, and reports
-// whether one was free. The caller must call end to return it.
+// AcquireHelper reserves one of the user's extra goroutines without waiting. ok is false if none is free. The
+// caller must call end after the goroutine has ended.
 func (s *UserLimits) AcquireHelper(ctx context.Context) (end func(), ok bool) {
 	r := fair.Request{User: PeerFrom(ctx).UID}
 	if !s.helpers.TryAcquire(r) {
@@ -215,7 +217,7 @@ func (s *UserLimits) AcquireHelper(ctx context.Context) (end func(), ok bool) {
 	return func() { s.helpers.Release(r) }, true
 }
 
-// ChargeBytes adds n bytes to the user's share until the request of ctx ends.
+// ChargeBytes adds n bytes to the bytes that the user of ctx has in progress, until the request of ctx ends.
 func ChargeBytes(ctx context.Context, n int) {
 	if t := activeRequestOf(ctx); t != nil {
 		t.chargedBytes += int64(n)

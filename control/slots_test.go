@@ -21,7 +21,7 @@ func peerContext(ctx context.Context, uid int, right Right) context.Context {
 	return WithPeer(ctx, Peer{UID: uid, Right: right})
 }
 
-// wantNoUsage checks that no user holds or waits for anything.
+// wantNoUsage checks that no user uses anything and no request waits.
 func wantNoUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
 	for _, l := range []*fair.Limiter{s.slots, s.helpers} {
@@ -37,13 +37,13 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 	}
 }
 
-// However many reads of one user are waiting, a read of another user waits for at most one of these
-// reads to end. This is true for each class.
+// However many reads of one user are waiting, a read of another user waits for at most one of these reads to
+// end. The test checks each class.
 func TestReadsAreServedRoundRobin(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {
 		theirs, mine SlotClass
-		places       int // number of slots that reads of the class theirs may use
+		places       int // number of slots for reads of the class theirs
 	}{{ClassOneJob, ClassOneJob, readSlots - 1}, {ClassOneJob, ClassManyJobs, readSlots - 1}, {ClassManyJobs, ClassOneJob,
 		1},
 		{ClassManyJobs, ClassManyJobs, 1}, {classLarge, classLarge, 1}, {classDecoding, classDecoding, 1}} {
@@ -124,8 +124,8 @@ func TestSlotsAreShared(t *testing.T) {
 	})
 }
 
-// Some slots are reserved for reads of one job and for admins. Ordinary users may use two of the
-// others for ClassManyJobs, one each.
+// Some slots are reserved for reads of one job and for admins. Of the remaining slots, ordinary users may use
+// two for ClassManyJobs, one per user.
 func TestSlotsAreReserved(t *testing.T) {
 	type asks struct {
 		uid   int
@@ -185,7 +185,7 @@ func TestSlotsAreReserved(t *testing.T) {
 	}
 }
 
-// A request waits for a slot for ten seconds, or until its client has gone, and then fails.
+// A request waits for a slot for at most ten seconds, and then fails. If its client hangs up, it fails earlier.
 func TestWaitingForASlotTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
@@ -236,8 +236,8 @@ func TestSlotsAreReleased(t *testing.T) {
 	wantNoUsage(t, s)
 }
 
-// A stream step begins when the user's share has room. In the meantime, neither other users nor other
-// reads of the same user are delayed.
+// A stream step begins when the user's limit of bytes leaves room. Until then, it delays neither other users
+// nor other reads of the same user.
 func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
@@ -288,8 +288,7 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	})
 }
 
-// A user produces one answer at a time, so at most one answer exceeds the limit of the user's
-// share.
+// At most one answer of a user is produced at a time, so at most one answer exceeds the user's limit of bytes.
 func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()

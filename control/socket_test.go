@@ -106,7 +106,7 @@ func listen(t *testing.T, path string) *socket.Listener {
 	return l
 }
 
-// dial connects without using Client.
+// dial connects to the socket directly, without a Client.
 func dial(t *testing.T, path string) net.Conn {
 	t.Helper()
 	c, err := socket.Dial(t.Context(), path)
@@ -148,8 +148,8 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	}
 }
 
-// The server calls OnConcurrencyLimit for concurrent requests and connections, and not for requests of a
-// single client.
+// The server calls OnConcurrencyLimit for concurrent requests and connections. It does not call it for
+// consecutive requests on a single connection.
 func TestServerReportsConcurrentRequests(t *testing.T) {
 	var reports atomic.Int64
 	socket := serve(t, &fakeAPI{onConcurrencyLimit: func() { reports.Add(1) }})
@@ -176,12 +176,12 @@ func TestServerReportsConcurrentRequests(t *testing.T) {
 	t.Error("OnConcurrencyLimit is still called after the second client has disconnected")
 }
 
-// A line that is too long or is not JSON is answered with an error, and the connection ends.
+// If a line is too long or not JSON, the answer is an error, and the connection ends.
 func TestBadLinesEndTheConnection(t *testing.T) {
 	socket := serve(t, &fakeAPI{})
 	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLineBytes+64<<10), "parse": "{]\n"} {
 		c := dial(t, socket)
-		go c.Write([]byte(line)) // this ends when the server has read the line or closed the connection
+		go c.Write([]byte(line)) // ends when the server has read the line or closed the connection
 		in := bufio.NewReader(c)
 		answer, err := in.ReadString('\n')
 		if err != nil || !strings.Contains(answer, `"id":null`) || !strings.Contains(answer, `"code":"`+code+`"`) {
@@ -216,7 +216,7 @@ func TestHalfCloseIsAnswered(t *testing.T) {
 	}
 }
 
-// The last line needs no newline if it is short. A longer one is probably incomplete and is
+// The last line needs no newline if it is short. A longer one without a newline is probably incomplete, and is
 // rejected without parsing it.
 func TestLongLastLineNeedsItsNewline(t *testing.T) {
 	socket := serve(t, &fakeAPI{})
@@ -265,7 +265,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 	}
 }
 
-// The server gets the client's identity from the kernel. A client without a service gets
+// The server gets the client's identity from the kernel. If no service is running, the client gets
 // ErrUnreachable.
 func TestServerIdentifiesClient(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
@@ -282,8 +282,8 @@ func TestServerIdentifiesClient(t *testing.T) {
 	}
 }
 
-// A stream ends if its reader pauses for longer than the server's StreamReadTimeout. If StreamReadTimeout is 0, the
-// reader gets the whole stream.
+// A stream ends if the client stops reading for longer than the server's StreamReadTimeout. If
+// StreamReadTimeout is 0, the client gets the whole stream.
 func TestPatienceLimitsSlowReaders(t *testing.T) {
 	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
 		api := &fakeAPI{patience: &patience}
@@ -293,7 +293,7 @@ func TestPatienceLimitsSlowReaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		still := 0
-		// Wait until the server has sent no further event for 100 ms.
+		// Wait until the server has sent no event for 100 ms.
 		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) {
 			now := api.sentEvents.Load()
 			if still++; now != before || now == 0 {

@@ -6,45 +6,44 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StatsAPI returns statistics of attempts.
+// StatsAPI returns statistics about attempts. An attempt is one execution of a job.
 type StatsAPI interface {
 	// Stats returns how many attempts started and ended, their waiting times and their run times.
 	Stats(ctx context.Context, p StatsParams) (Stats, error)
 }
 
-// StatsParams requests statistics about the attempts of one queue, or of all queues, in a time
-// range.
+// StatsParams requests statistics about attempts in a time range, for one queue or for all queues.
 type StatsParams struct {
 	Queue string `json:"queue,omitempty" rule:"queue"`
-	// Since and Until are the time range, rounded to whole periods. By default, it is the last 24
+	// Since and Until define the time range, which is rounded to whole periods. By default it is the last 24
 	// hours.
 	Since Time `json:"since,omitzero"`
 	Until Time `json:"until,omitzero"`
-	// Grain also requests statistics for each minute, hour or day. The store keeps minutes for 2 days,
-	// hours for 60 days and days for 3 years. Without Grain, the statistics are computed from the
-	// finest periods that are kept for the whole range.
+	// Grain also requests statistics for each minute, hour or day. The store keeps minutes for 2 days, hours
+	// for 60 days and days for 3 years. Without Grain, the statistics are computed from the shortest periods
+	// that are kept for the whole range.
 	Grain string `json:"by,omitempty" rule:"grain"`
-	// Buckets also requests histograms, of at most MaxBucketPeriods periods.
+	// Buckets also requests histograms, for at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
-	// AllTime requests all statistics ever recorded, instead of a time range. A queue with its own
-	// entry keeps the entry for good, so that no count decreases.
+	// AllTime requests all statistics ever recorded, instead of those of a time range. A queue that has its own
+	// entry in the answer keeps it, so that its counts never decrease.
 	AllTime bool `json:"ever,omitempty"`
 }
 
-// MaxBucketPeriods is the maximum number of periods with histograms in one answer.
+// MaxBucketPeriods is the maximum number of periods with histograms that one answer contains.
 const MaxBucketPeriods = 1000
 
-// Stats holds statistics of a time range. Periods is empty unless StatsParams.Grain was set.
+// Stats holds statistics of a time range. Periods is empty if StatsParams.Grain was "".
 type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
-	Since Time   `json:"since"` // start of the range, moved forward to the oldest period that is kept
+	Since Time   `json:"since"` // start of the range; not earlier than the oldest period that is kept
 	Until Time   `json:"until"` // end of the range; the last period may not be over yet
-	// Queues holds statistics of each queue for which something was recorded, by name, at most
-	// 1,000. The entry (others) combines the remaining queues. In each period it also includes
-	// queues without settings beyond the first 64.
+	// Queues holds statistics of each queue for which something was recorded, by name, at most 1,000. The entry
+	// (others) combines the remaining queues. It also includes, per period, all but the first 64 of the queues
+	// without settings.
 	Queues []QueueStats `json:"queues"`
-	// Periods holds statistics of all Queues together, for each period in which something was
-	// recorded, the oldest first.
+	// Periods holds statistics of all queues together for each period in which something was recorded, the
+	// oldest first.
 	Periods []PeriodStats `json:"periods,omitempty"`
 }
 
@@ -60,31 +59,31 @@ type PeriodStats struct {
 	AttemptStatistics
 }
 
-// AttemptStatistics counts the attempts that started, and the attempts that ended by their outcome.
+// AttemptStatistics counts the attempts that started, and those that ended, by outcome.
 type AttemptStatistics struct {
 	Started   int64 `json:"started"`
 	Completed int64 `json:"completed"`
-	Failed    int64 `json:"failed"` // failed and will be retried
+	Failed    int64 `json:"failed"` // attempts that failed and will be retried
 	Dead      int64 `json:"dead"`
 	Cancelled int64 `json:"cancelled"`
-	// Returned counts attempts that were stopped or deferred without having failed. Their jobs will
-	// run again or are held.
+	// Returned counts attempts that were stopped or deferred without a failure. Their jobs will run again or
+	// are held.
 	Returned int64 `json:"returned"`
 	// FailureRate is (Failed + Dead) / (Completed + Failed + Dead), null if these are all 0.
 	FailureRate *float64 `json:"failure_rate"`
-	// WaitTimes is the distribution of the waiting times. A waiting time begins when a job is ready and
-	// due, and ends when its attempt starts.
+	// WaitTimes is the distribution of the waiting times. A waiting time is the time from when a job is ready
+	// and due until its attempt starts.
 	WaitTimes DurationStatistics `json:"wait"`
 	// RunTimes is the distribution of the run times of ended attempts.
 	RunTimes DurationStatistics `json:"run"`
 }
 
 // DurationStatistics describes the distribution of a duration, in milliseconds. The pointers are nil if nothing
-// was measured. P50MS is a value that half of all durations do not exceed, P95MS one that 95 % do
-// not exceed. Percentiles are accurate to a factor of √2.
+// was measured. Half of all durations are at most P50MS, and 95 % are at most P95MS. Percentiles are accurate
+// to a factor of √2.
 //
-// Buckets holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2)
-// seconds, as in a Prometheus native histogram with schema 1.
+// Buckets holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2) seconds, as
+// in a Prometheus native histogram with schema 1.
 type DurationStatistics struct {
 	P50MS   *int64    `json:"p50_ms"`
 	P95MS   *int64    `json:"p95_ms"`

@@ -2,12 +2,12 @@ package control
 
 import "context"
 
-// StatusAPI returns overviews of the queue and of the service. The cost of a call does not depend
-// on the number of jobs.
+// StatusAPI returns overviews of the queue and of the service. The time for a call does not depend on the
+// number of jobs.
 type StatusAPI interface {
-	// Status returns totals and the state of the service.
+	// Status returns the numbers of jobs and the state of the service.
 	Status(ctx context.Context, p NoParams) (Status, error)
-	// Screen returns the status and the first jobs of each section.
+	// Screen returns the status and the first jobs of each section of an overview.
 	Screen(ctx context.Context, p ScreenParams) (Screen, error)
 }
 
@@ -15,11 +15,11 @@ type StatusAPI interface {
 type Status struct {
 	Jobs    map[string]int64 `json:"jobs"` // number of jobs by state, including zeros
 	Workers WorkerSummary    `json:"workers"`
-	// OldestReadySince is the time at which the longest-waiting runnable job was first runnable. It is null if
-	// no job is runnable.
+	// OldestReadySince says since when the longest-waiting runnable job has been runnable. It is null if no job
+	// is runnable.
 	OldestReadySince Time  `json:"oldest_waiting"`
-	EnqueuedTotal    int64 `json:"enqueued"` // number of jobs that were ever enqueued
-	// LastEventSeq is the number of the newest event whose effects are included in the other fields.
+	EnqueuedTotal    int64 `json:"enqueued"` // number of jobs ever enqueued
+	// LastEventSeq is the number of the newest event whose effects the other fields include.
 	LastEventSeq int64 `json:"last_event"`
 	// ThroughputPerMinute is the number of attempts that ended in the last minute on all nodes.
 	ThroughputPerMinute int `json:"throughput_per_minute"`
@@ -30,20 +30,20 @@ type Status struct {
 	Service string `json:"service"`
 	Socket  string `json:"socket"`
 	PID     int    `json:"pid"`
-	// Node is the node of the service. It is "" unless several nodes share the queue.
+	// Node is the name of the service's node. It is "" if only one node uses the queue.
 	Node      string `json:"node,omitempty"`
 	Version   string `json:"version"`
 	StartedAt Time   `json:"started_at"`
 	Draining  bool   `json:"draining"`
-	// PausedAt is when the whole queue was paused, and PausedBy is the user who did it. Both are
-	// null if it is not paused.
+	// PausedAt is when all jobs were paused, and PausedBy is the user who paused them. Both are null if they
+	// are not paused.
 	PausedAt Time    `json:"paused_at"`
 	PausedBy *string `json:"paused_by"`
-	// Reranking is true while the priorities of waiting jobs are recomputed after a change of the
-	// settings for the order.
+	// Reranking is true while the order of waiting jobs is recomputed after a change of settings that affect
+	// it.
 	Reranking bool `json:"reranking"`
-	// StoreError is the reason why the store cannot be read, "" if it can be read. While StoreError is set, the
-	// other fields hold the last known values.
+	// StoreError says why the store cannot be read; "" if it can be read. With a StoreError, the other fields
+	// hold the last known values.
 	StoreError string `json:"away,omitempty"`
 	Health     string `json:"health"` // "ok", or "degraded" or "failing" followed by the reason
 }
@@ -51,19 +51,19 @@ type Status struct {
 // Storage describes where the queue is stored, and how many bytes it uses. It is part of Status.
 type Storage struct {
 	StateDir      string `json:"database"`        // state directory of the service
-	StoreLocation string `json:"store,omitempty"` // where the queue is stored, if not in StateDir
+	StoreLocation string `json:"store,omitempty"` // where the queue is stored, if it is not in StateDir
 	DatabaseBytes int64  `json:"database_bytes"`
 	OutputBytes   int64  `json:"output_bytes"` // size of all stored outputs
 }
 
-// QuotaUse describes how much of the setting max_bytes_per_user is used. It is part of Status.
+// QuotaUse says how many of the bytes that max_bytes_per_user allows are used. It is part of Status.
 type QuotaUse struct {
-	// UserBytes is how many bytes the caller's jobs use, and MaxBytesPerUser how many they may use; 0
-	// means unlimited.
+	// UserBytes is the number of bytes that the caller's jobs use. MaxBytesPerUser is the maximum; 0 means
+	// unlimited.
 	UserBytes       int64 `json:"user_bytes"`
 	MaxBytesPerUser int64 `json:"max_bytes_per_user"`
-	// NearQuota is for admins only. It lists the other users whose jobs use 90 % of
-	// max_bytes_per_user or more, at most 20, the largest first.
+	// NearQuota lists other users whose jobs use 90 % of max_bytes_per_user or more: at most 20, the largest
+	// first. Only admins get it.
 	NearQuota []UserBytes `json:"users_near_quota,omitempty"`
 }
 
@@ -74,14 +74,14 @@ type UserBytes struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// WorkerSummary counts workers.
+// WorkerSummary counts the workers by state.
 type WorkerSummary struct {
 	Total int `json:"total"`
 	Busy  int `json:"busy"`
 	Idle  int `json:"idle"`
 }
 
-// ScreenParams sets the number of jobs in each section of the screen: 1 to 100; 0 means 10.
+// ScreenParams sets the maximum number of jobs in each section of a Screen: 1 to 100; 0 means 10.
 type ScreenParams struct {
 	Rows int `json:"rows,omitempty" rule:"screenRows"`
 }
@@ -91,19 +91,18 @@ type ScreenParams struct {
 type Screen struct {
 	Status  Status      `json:"status"`
 	Running []ScreenJob `json:"running"` // oldest first
-	// Ready holds the jobs that wait only for a worker or a gate, in the order in which they start
-	// if no gate is full.
+	// Ready holds the jobs that wait only for a free worker or at a gate, such as a lock. They are in the order
+	// in which they start if no gate is full.
 	Ready         []Job       `json:"ready"`
 	Delayed       []Job       `json:"timed"`  // jobs that wait for their start time, the earliest first
 	HeldOrBlocked []Job       `json:"kept"`   // held and blocked jobs, the oldest first
 	Dead          []ScreenJob `json:"dead"`   // the most recently ended first
 	Paused        []QueueView `json:"paused"` // paused queues with waiting jobs, at most 100
-	Done          []Job       `json:"done"`   // completed and cancelled jobs, the most recently ended first
+	Done          []Job       `json:"done"`   // completed and cancelled jobs, the latest first
 }
 
-// ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if the
-// job failed with an exit code. It is the last line of standard error or, if standard error is
-// empty, of standard output.
+// ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if the job failed
+// with an exit code. It is then the last line of standard error or, if that is empty, of standard output.
 type ScreenJob struct {
 	Job
 	LastLine string `json:"last_line"`

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slowAPI is an API whose Show closes began, and then waits until release is closed or its context
+// slowAPI is an API whose method Show closes began. Show then waits until release is closed or its context
 // ends.
 type slowAPI struct {
 	fakeAPI
@@ -36,8 +36,8 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	}
 }
 
-// stopping returns a server that is stopped while it processes a Show. The result of the client's
-// call is sent to answer, and ended is closed when the server's Run has returned.
+// stopping returns a server that is stopped while it processes a Show. The result of the call is sent to
+// answer. The channel ended is closed when Run has returned.
 func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
 	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}
 	path := tempSocket(t)
@@ -102,8 +102,8 @@ func TestStopCancelsLongRequests(t *testing.T) {
 	}
 }
 
-// A request is cancelled soon after its client has disconnected. If the client has only closed its
-// sending side, the request is answered.
+// If the client of a request disconnects, the request is cancelled soon. If the client closes only its sending
+// side, the request is answered.
 func TestRequestsEndWithTheirClient(t *testing.T) {
 	for _, gone := range []bool{true, false} {
 		api := &slowAPI{began: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}

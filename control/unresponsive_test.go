@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// If a service accepts connections but sends nothing, the client returns an error with a hint after
-// half a minute. If the service answers hello, it may take any time for other requests.
+// If a service accepts connections but sends nothing, the client returns an error with a hint after half a
+// minute. A service that answers hello may take any time for other requests.
 func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -49,8 +49,7 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	}
 }
 
-// The client also returns an error if a service has answered earlier requests and then stops
-// sending.
+// The client also returns that error if a service stops sending after it has answered earlier requests.
 func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -77,8 +76,8 @@ func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	})
 }
 
-// An answer that is truncated or not from a service causes the error unavailable. It is not
-// reported as an error of the request.
+// If an answer is truncated or does not come from a service, the error has the code unavailable. It is not an
+// error of the request.
 func TestCutOffAnswerIsAnError(t *testing.T) {
 	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n",
 		"\x00\xff\n"} {
@@ -109,7 +108,7 @@ func readLineOf(c net.Conn) (string, error) {
 	}
 }
 
-// A connection that broke before the request was sent causes the error unavailable, not an error of
+// If a connection breaks before the request was sent, the error has the code unavailable. It is not an error of
 // the request.
 func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	dead := &clientConn{err: errConnectionLost, pendingCalls: map[int64]*call{}}
@@ -119,9 +118,8 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	}
 }
 
-// The error for a service that ended during a request contains the command to start it, and where
-// to find out why it ended. The error for a service that was not running before the request is
-// unchanged.
+// If a service ends during a request, the error contains the command to start it, and says where to find out
+// why it ended. If no service was running before the request, the error is unchanged.
 func TestErrorWhenServiceDoesNotComeBack(t *testing.T) {
 	away := &unreachableError{"s", errors.New("refused")}
 	if err := withErrorCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||

@@ -16,11 +16,11 @@ import (
 // ProtocolVersion is the version of the wire protocol.
 const ProtocolVersion = 1
 
-// MaxLineBytes is the maximum length of a line in either direction, in bytes. It keeps one client from
-// using up the memory.
+// MaxLineBytes is the maximum length of a line in either direction, in bytes. Without this limit, one client
+// could use up the memory.
 const MaxLineBytes = 8 << 20
 
-// ErrorCodeInfo describes how an error code is reported.
+// ErrorCodeInfo describes how an error code is shown to clients and users.
 type ErrorCodeInfo struct {
 	Code        queue.Code
 	RPCCode     int    // error code of JSON-RPC
@@ -28,7 +28,7 @@ type ErrorCodeInfo struct {
 	RetryAdvice string // whether the client may retry the request
 }
 
-// ErrorCodes lists all error codes, in the order of the documentation.
+// ErrorCodes lists all error codes in the order in which the documentation lists them.
 var ErrorCodes = []ErrorCodeInfo{
 	{queue.CodeInvalid, -32602, 2, "no"},
 	{queue.CodeInvalidRequest, -32600, 2, "no"},
@@ -46,8 +46,8 @@ var ErrorCodes = []ErrorCodeInfo{
 	{queue.CodeInternal, -32603, 1, "no"},
 }
 
-// ErrorCodeInfoOf returns the row of the *queue.Error in err. If err contains no such error, it returns the row of
-// the code internal.
+// ErrorCodeInfoOf returns the row for the *queue.Error in err. If err contains no *queue.Error, it returns the
+// row for the code internal.
 func ErrorCodeInfoOf(err error) ErrorCodeInfo {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		if i := slices.IndexFunc(ErrorCodes, func(r ErrorCodeInfo) bool { return r.Code == e.Code }); i >= 0 {
@@ -83,22 +83,22 @@ func (e *rpcError) toError() error {
 	return &queue.Error{Code: e.Data.Code, Field: e.Data.Field, Index: e.Data.Index, Message: e.Message}
 }
 
-// Limits for the envelope of a request.
+// These are limits for the envelope of a request, that is, the JSON object around its parameters.
 const (
 	maxRequestMembers = 64
-	maxRequestIDBytes = 256 // maximum bytes of the id, which is repeated in each line of a stream
+	maxRequestIDBytes = 256 // maximum bytes of the id, which each line of a stream repeats
 )
 
 // request is one line from a client: a request object of JSON-RPC 2.0.
 type request struct {
 	id     json.RawMessage // nil for a notification, which gets no answer
 	method string
-	params json.RawMessage // the parameters, a slice of the line; nil if the request has none
+	params json.RawMessage // parameters, as a slice of the line; nil if there are none
 }
 
-// parseRequest parses a line and ignores unknown members of the envelope. For JSON that is not a
-// valid request object, it returns an error with the code queue.CodeInvalidRequest. In this case, r has
-// the id of the request if it could be read.
+// parseRequest parses a line and ignores unknown members of the envelope. For JSON that is not a valid request
+// object, it returns an error with the code queue.CodeInvalidRequest, and r contains the id if it could be
+// read.
 func parseRequest(line []byte) (r request, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return r, err
@@ -112,7 +112,7 @@ func parseRequest(line []byte) (r request, err error) {
 		return r, queue.Errorf(queue.CodeInvalidRequest,
 			"the line is not a request; send an object with id, method and params")
 	}
-	var wrong error // first invalid member; returned after the id is known
+	var wrong error // first invalid member; returned once the id is known
 	members := 0
 	err = queue.EachMember(line, func(name string, value json.RawMessage) error {
 		if members++; members > maxRequestMembers {
@@ -125,7 +125,7 @@ func parseRequest(line []byte) (r request, err error) {
 	})
 	e, known := errors.AsType[*queue.Error](err)
 	switch {
-	case known && e.Code == queue.CodeInvalid: // a duplicate member
+	case known && e.Code == queue.CodeInvalid: // a member occurs twice
 		err = invalidRequestError(e.Field, "%s", e.Message)
 	case err == nil && wrong == nil && r.method == "":
 		wrong = invalidRequestError("method", "required; give the name of a method")
@@ -136,7 +136,7 @@ func parseRequest(line []byte) (r request, err error) {
 	return r, wrong
 }
 
-// readMember parses one member of the envelope.
+// readMember parses one member of the envelope of a request.
 func (r *request) readMember(name string, value json.RawMessage) error {
 	switch first := value[0]; name {
 	case "id":
@@ -147,7 +147,7 @@ func (r *request) readMember(name string, value json.RawMessage) error {
 			return invalidRequestError("id", "must be a number or text; without an id, the request is a "+
 				"notification and gets no answer")
 		}
-		r.id = bytes.Clone(value) // the id is needed longer than the line
+		r.id = bytes.Clone(value) // copy: the id is needed longer than the line
 	case "method":
 		if first != '"' || json.Unmarshal(value, &r.method) != nil {
 			return invalidRequestError("method", "must be text")
@@ -165,7 +165,7 @@ func (r *request) readMember(name string, value json.RawMessage) error {
 	return nil
 }
 
-// invalidRequestError returns an error about a member of the envelope.
+// invalidRequestError returns an error about a member of a request's envelope.
 func invalidRequestError(member, format string, args ...any) error {
 	e := queue.Invalid(member, format, args...)
 	e.Code = queue.CodeInvalidRequest
@@ -175,7 +175,7 @@ func invalidRequestError(member, format string, args ...any) error {
 // requestLine returns the line for a request.
 func requestLine(id int64, method string, params any) (line []byte, err error) {
 	raw := []byte("null")
-	if own, ok := params.(json.Marshaler); ok { // json.Marshal would scan the JSON once more
+	if own, ok := params.(json.Marshaler); ok { // json.Marshal would scan the JSON again
 		raw, err = own.MarshalJSON()
 	} else if params != nil {
 		raw, err = json.Marshal(params)
@@ -187,15 +187,15 @@ func requestLine(id int64, method string, params any) (line []byte, err error) {
 
 // reply is one line from the service: an answer or a piece of a stream.
 type reply struct {
-	id int64 // id of the request; 0 if the line is an error of the whole connection
+	id int64 // id of the request; 0 if the error is about the whole connection
 	// result is the result of a successful request.
 	result json.RawMessage
 	err    error
-	piece  json.RawMessage // piece of a stream that continues; nil for an answer
+	piece  json.RawMessage // piece of a stream; nil for an answer
 }
 
-// parseReply parses a line. It does only the necessary work, because a client that calls one method
-// spends much of its time here.
+// parseReply parses a line from the service. It does only what is necessary, because a client that makes one
+// call spends much of its time here.
 func parseReply(line []byte) (m reply, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return m, err
@@ -229,8 +229,8 @@ func parseReply(line []byte) (m reply, err error) {
 	return m, err
 }
 
-// answerLine returns the line for an answer. If the result does not fit into MaxLineBytes bytes, the
-// answer is an error.
+// answerLine returns the line of an answer with a result or an error. If the result is longer than
+// MaxLineBytes, the answer is an error.
 func answerLine(id json.RawMessage, result any, err error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
@@ -260,9 +260,8 @@ type answer struct {
 var errAnswerTooLong = queue.Errorf(queue.CodeTooLarge,
 	"the response is longer than %d bytes; request fewer items or lines", MaxLineBytes)
 
-// appendNotification appends the line of a notification. The line carries the id of the request
-// that opened the stream. Most notifications are output pieces, so their text is encoded
-// separately, which takes half as long.
+// appendNotification appends the line of a notification. The line contains the id of the request that opened
+// the stream. Most notifications are pieces of output, which it encodes by a special, faster path.
 func appendNotification(to []byte, method string, id json.RawMessage, value any) ([]byte, error) {
 	const ends = "}}}" // these braces close the piece, the parameters and the notification
 	p, _ := value.(OutputPiece)
@@ -313,7 +312,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 	}
 }
 
-// decode parses the fields of the spec and the other parameters.
+// decode parses the parameters: fields of the spec, and others.
 func (p *Enqueue) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
 	if err := p.Spec.Decode(raw, d.decodeNonJobParam); err != nil {
@@ -323,8 +322,8 @@ func (p *Enqueue) decode(raw json.RawMessage) error {
 	return d.check()
 }
 
-// decodeNonJobParam parses a parameter that is not a job field. It reports whether the name is such
-// a parameter.
+// decodeNonJobParam parses a parameter that is not a job field. It returns false if the name is not that of
+// such a parameter.
 func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bool, error) {
 	if _, own := d.fields[name]; !own {
 		return false, nil
@@ -332,7 +331,8 @@ func (d *paramDecoder) decodeNonJobParam(name string, value json.RawMessage) (bo
 	return true, d.decode(name, value)
 }
 
-// MarshalJSON writes the fields of the spec that were given, and the other parameters that are set.
+// MarshalJSON implements json.Marshaler. It writes the fields that the spec sets and the other parameters that
+// are not zero.
 func (p Enqueue) MarshalJSON() ([]byte, error) { return encodeJob(p.Spec.GivenFields(), p) }
 
 // encodeJob returns a JSON object with fields of a job and the members of the struct params that are not zero.
@@ -345,8 +345,8 @@ func encodeJob(fields map[string]any, params any) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// UnmarshalJSON parses the answer without reflection. Reflection would take a large part of a
-// client's time for an enqueue.
+// UnmarshalJSON implements json.Unmarshaler without reflection, which would take a large part of a client's
+// time for an enqueue.
 func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
 	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
@@ -371,8 +371,8 @@ func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// UnmarshalJSON parses a piece without reflection. A client that prints the output of a job does
-// little else.
+// UnmarshalJSON implements json.Unmarshaler without reflection. Parsing pieces takes most of the time of a
+// client that prints a job's output.
 func (p *OutputPiece) UnmarshalJSON(raw []byte) error {
 	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
@@ -401,7 +401,7 @@ func (p *OutputPiece) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// decode parses a batch. An error about a job contains the number of the job.
+// decode parses the parameters of a batch. An error about a job contains the number of that job.
 func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
 	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
@@ -446,7 +446,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 			return queue.Invalid("jobs", "too many arguments and environment variables; the maximum is %d for all jobs "+
 				"together; send fewer jobs per request", MaxArgEnvCount)
 		}
-		if p.Jobs == nil { // allocate once, since specs are large and usually of similar length
+		if p.Jobs == nil { // allocate once: specs are large and often of similar length
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxJobsPerRequest, len(raw)/len(value)+1))
 		}
 		p.Jobs = append(p.Jobs, s)

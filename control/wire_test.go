@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The table ErrorCodes contains exactly the codes, numbers and exit statuses of the documentation.
+// ErrorCodes contains exactly the codes, numbers and exit statuses that the documentation lists.
 func TestFailuresAreTheContracts(t *testing.T) {
 	want := `invalid -32602 2 no
 invalid_request -32600 2 no
@@ -42,8 +42,8 @@ internal -32603 1 no
 	}
 }
 
-// parseRequest accepts the members of a request in any order, and ignores unknown ones. It rejects
-// lines that are not objects, have an invalid id or method, or name another protocol.
+// parseRequest accepts the members of a request in any order, and ignores unknown members. It rejects lines
+// that are no objects, that have an invalid id or method, or that name another protocol.
 func TestRequestsAreRead(t *testing.T) {
 	for _, c := range []struct{ line, id, method, params string }{
 		{`{"jsonrpc":"2.0","id":1,"method":"show","params":{"id":"a"}}`, `1`, "show", `{"id":"a"}`},
@@ -152,7 +152,7 @@ func TestLongAnswersAreRefused(t *testing.T) {
 	}
 }
 
-// No line makes parseRequest panic, and the id is returned unchanged.
+// parseRequest never panics. It returns the id of a request unchanged.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"x"}}`,
 		`{"id":"a","method":"list","params":{"state":"dead"}}`,
@@ -183,7 +183,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// A notification decodes to the same value as if encoding/json had written it, for any output.
+// For any output, a notification decodes to the same value as if encoding/json had encoded it.
 func TestNotificationsAreRead(t *testing.T) {
 	id := json.RawMessage(`"7"`)
 	for _, v := range []any{

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// WorkerAPI changes and lists the workers of the node whose service answers. A change returns the
-// number of workers after it.
+// WorkerAPI lists and changes the workers of the node whose service answers. A worker is a slot that runs one
+// job at a time.
 type WorkerAPI interface {
 	// WorkerStart adds workers.
 	WorkerStart(ctx context.Context, p WorkerStart) (WorkerCount, error)
@@ -23,9 +23,8 @@ type WorkerStart struct {
 	Count *int `json:"count,omitempty" rule:"someWorkers"`
 }
 
-// WorkerStop removes Count workers, or all of them. Running jobs get Timeout (nil means
-// DefaultStopTimeout) to finish. Jobs that are still running after that time are ended and put back
-// in the queue.
+// WorkerStop removes Count workers, or all of them. Running jobs get Timeout (nil means DefaultStopTimeout) to
+// finish. Jobs that are still running then are ended and put back in the queue.
 type WorkerStop struct {
 	Count   *int      `json:"count,omitempty" rule:"someWorkers"`
 	All     bool      `json:"all,omitempty"`
@@ -33,7 +32,7 @@ type WorkerStop struct {
 	Force   bool      `json:"force,omitempty"`
 }
 
-// DefaultStopTimeout is how long worker.stop waits for running jobs to finish.
+// DefaultStopTimeout is how long the method worker.stop waits by default for running jobs to finish.
 const DefaultStopTimeout = 30 * time.Second
 
 // WorkerScale sets the number of workers.
@@ -41,7 +40,7 @@ type WorkerScale struct {
 	Count int `json:"count" rule:"workers,required"`
 }
 
-// WorkerCount holds the configured number of workers after the change.
+// WorkerCount holds the number of workers in the settings after a change.
 type WorkerCount struct {
 	Workers int `json:"workers"`
 }
@@ -55,13 +54,13 @@ type WorkerList struct {
 type Worker struct {
 	ID   string `json:"id"`
 	Node string `json:"node"`
-	// PID is the pid of the worker's job. For a stuck worker, it is the pid of the process that
-	// survived SIGKILL.
+	// PID is the pid of the worker's job. If State is stuck, it is the pid of the process that has survived
+	// SIGKILL.
 	PID           *int `json:"pid"`
 	StartedAt     Time `json:"started_at"`
 	LastHeartbeat Time `json:"last_heartbeat"`
-	// State is idle, busy, paused, stopping, stale, or stuck. A stuck worker's job has ended, but a
-	// process of it has survived SIGKILL.
+	// State is idle, busy, paused, stopping, stale, or stuck. Stuck means that the worker's job has ended, but
+	// one of the job's processes has survived SIGKILL.
 	State string  `json:"state"`
 	Job   *string `json:"job"`
 }

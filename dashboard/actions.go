@@ -17,9 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// formHandler returns a handler for a POST request of a form on one of the server's own pages. The handler
-// calls act and redirects to the path that act returns. If fields are given, other form fields are
-// an error.
+// formHandler returns a handler for forms on the server's own pages (POST requests). The handler calls act and
+// redirects the browser to the path that act returns. If fields are given, all other form fields are an error.
 func (s *Server) formHandler(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error),
 	fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
@@ -39,13 +38,13 @@ func (s *Server) formHandler(act func(ctx context.Context, v *visitor, r *http.R
 	}
 }
 
-// checkParamNames returns an error for unknown parameters.
+// checkParamNames returns an error for a query parameter that is not in names.
 func checkParamNames(query url.Values, names ...string) error {
 	return checkNames(query, names, "leave it out", "use only: ")
 }
 
-// checkNames returns an error for a parameter that is not in names. Otherwise the server would ignore it
-// silently. The error ends in none if there are no names, and otherwise in some and the names.
+// checkNames returns an error for a parameter that is not in names, which would otherwise be ignored silently.
+// The error ends with the text none if names is empty. If not, it ends with the text some and the names.
 func checkNames(query url.Values, names []string, none, some string) error {
 	for name := range query {
 		if slices.Contains(names, name) {
@@ -59,19 +58,19 @@ func checkNames(query url.Values, names []string, none, some string) error {
 	return nil
 }
 
-// verb is an action on jobs that a page offers.
+// verb is an action on jobs that the pages offer, such as retry.
 type verb struct {
 	Name              string
 	Label             string
-	NeedsConfirmation bool          // the page shows a preview and asks for confirmation
-	acceptedStates    []queue.State // states of jobs to which the action applies
+	NeedsConfirmation bool          // the page shows a preview first
+	acceptedStates    []queue.State // states of jobs that the action accepts
 	apply             func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
 
-// runningStates lists the states of running jobs.
+// runningStates lists the states of a running job.
 var runningStates = []queue.State{queue.Processing}
 
-// verbs lists the actions of the page in display order.
+// verbs lists the actions in the order in which pages show them.
 var verbs = []verb{
 	{"pause", "Pause", false, runningStates, control.ActionAPI.Pause},
 	{"resume", "Resume", false, runningStates, control.ActionAPI.Resume},
@@ -89,10 +88,10 @@ var verbs = []verb{
 		}},
 }
 
-// states returns the names of the states to which the action applies.
+// states returns the names of the states that the action accepts.
 func (v *verb) states() control.TextList { return queue.StateNames(v.acceptedStates) }
 
-// verbsForJob returns the actions that apply to a job in its current state.
+// verbsForJob returns the actions that a job's page offers in the job's current state.
 func verbsForJob(j control.Job) (list []verb) {
 	useless := "resume"
 	if j.PausedAt != 0 {
@@ -106,7 +105,7 @@ func verbsForJob(j control.Job) (list []verb) {
 	return list
 }
 
-// findVerb returns the action with the given name, which comes from a form.
+// findVerb returns the action with a name that comes from a form.
 func findVerb(name string) (*verb, error) {
 	if i := slices.IndexFunc(verbs, func(vb verb) bool { return vb.Name == name }); i >= 0 {
 		return &verbs[i], nil
@@ -132,8 +131,7 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 	return jobPath(string(id)), err
 }
 
-// refusalText returns the reason for which an action was not applied to a job. The text names the
-// job.
+// refusalText returns the reason why an action was refused for a job. The text names the job.
 func refusalText(r *control.Refusal) string {
 	text := r.Err().Error()
 	if strings.Contains(text, "job "+r.ID) || strings.Contains(text, strconv.Quote(r.ID)) {
@@ -142,7 +140,7 @@ func refusalText(r *control.Refusal) string {
 	return "job " + r.ID + ": " + text
 }
 
-// bulkOutcome is the result of an action on many jobs.
+// bulkOutcome is the result of an action on several jobs.
 type bulkOutcome struct {
 	doneCount, refusedCount int
 	matchCount              int // after a dry run: the number of selected jobs
@@ -157,7 +155,7 @@ func (o *bulkOutcome) add(got *control.BulkResult) {
 	o.matchCount += queue.ValueOr(got.MatchCount, 0)
 }
 
-// refusalError returns an error that describes the first rejected job, or nil if no job was rejected.
+// refusalError returns an error about the first refused job. It returns nil if no job was refused.
 func (o *bulkOutcome) refusalError(verb string) error {
 	if o.refusedCount == 0 {
 		return nil
@@ -166,8 +164,8 @@ func (o *bulkOutcome) refusalError(verb string) error {
 		present.JobsText(o.doneCount), o.refusedCount, refusalText(&o.firstRefusal))
 }
 
-// jobPath returns the path of a job's page. If the id contains slashes or segments such as "..", a
-// browser would resolve them, so the path then contains the id as a query parameter.
+// jobPath returns the path of a job's page. If a browser would change the id as part of a path, for example
+// because it contains "..", the id is a query parameter instead.
 func jobPath(id string) string {
 	if urlPath := "/jobs/" + id; path.Clean(urlPath) == urlPath {
 		return urlPath
@@ -175,7 +173,7 @@ func jobPath(id string) string {
 	return "/job?id=" + url.QueryEscape(id)
 }
 
-// attemptPath returns the path of a job's page with the output of one attempt.
+// attemptPath returns the path of a job's page that shows the output of one attempt.
 func attemptPath(id string, n int) string {
 	urlPath := jobPath(id)
 	if strings.Contains(urlPath, "?") {
@@ -184,8 +182,8 @@ func attemptPath(id string, n int) string {
 	return urlPath + "?attempt=" + strconv.Itoa(n)
 }
 
-// doAll applies an action to all selected jobs, in as many requests as needed. It returns an error if the
-// action was refused for some of them.
+// doAll applies an action to all selected jobs, with as many requests as needed. It returns an error if the
+// action was refused for some jobs.
 func (v *visitor) doAll(ctx context.Context, vb *verb, selections ...control.Selection) (all bulkOutcome, err error) {
 	for _, sel := range selections {
 		for more := true; more; more = sel.Cursor != "" {
@@ -200,14 +198,14 @@ func (v *visitor) doAll(ctx context.Context, vb *verb, selections ...control.Sel
 	return all, all.refusalError(vb.Name)
 }
 
-// countSelected returns the number of jobs to which an action would apply.
+// countSelected returns the number of selected jobs to which an action would apply.
 func (v *visitor) countSelected(ctx context.Context, vb *verb, sel control.Selection) (int, error) {
 	sel.DryRun = true
 	all, err := v.doAll(ctx, vb, sel)
 	return all.matchCount, err
 }
 
-// bulkPreview is the page that shows what an action on many jobs would do. It changes nothing.
+// bulkPreview is the page that shows the effect of an action on several jobs in advance. It changes nothing.
 var bulkPreview = &view{name: "bulk", at: "jobs", fill: bulkPreviewPage}
 
 func bulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
@@ -249,25 +247,25 @@ func bulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	return nil
 }
 
-// preview is what all previews of an action on jobs show.
+// preview is the data that all previews of an action have in common.
 type preview struct {
 	Label           string // name of the action
 	AffectedCount   int64  // number of jobs to which the action would apply
-	UnaffectedCount int64  // number of selected jobs to which it would not, or that the visitor may not change
-	JobsChanged     bool   // the jobs have changed since the previous preview
+	UnaffectedCount int64  // selected jobs to which it would not apply
+	JobsChanged     bool   // the jobs have changed since the last preview
 	Jobs            []control.Job
 }
 
-// previewData is the data of the preview of an action on many jobs.
+// previewData is the data of the page bulkPreview.
 type previewData struct {
 	preview
-	AcceptedStates string     // states to which the action applies
+	AcceptedStates string     // states that the action accepts
 	Fields         url.Values // hidden fields of the form
 	BackPath       string     // path of the list
 }
 
-// actOnMany applies an action to the jobs that a preview has counted. If the filter now matches
-// more jobs than the preview showed, the browser gets a new preview.
+// actOnMany applies an action to the jobs that a preview has shown. If more jobs match now, the browser gets a
+// new preview instead.
 func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := findVerb(r.PostFormValue("verb"))
 	if err != nil {
@@ -307,12 +305,12 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errNoSuchCause is the error for a request about a cause of death if no dead job has this cause.
+// errNoSuchCause is the error for a cause of death that no dead job has.
 var errNoSuchCause = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
-// changeableDeadJobs returns the dead jobs with a cause that the visitor may change. The result others is the
-// number of dead jobs with that cause that the visitor may not change.
+// changeableDeadJobs returns the dead jobs with a cause that the visitor may change. others is the number of
+// further dead jobs with the cause, which the visitor may not change.
 func (v *visitor) changeableDeadJobs(ctx context.Context, p *page, c deathCause) (may []control.Job, others int,
 	err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
@@ -331,7 +329,7 @@ func (v *visitor) changeableDeadJobs(ctx context.Context, p *page, c deathCause)
 	return may, others, err
 }
 
-// deadPreview is the page that shows what the action retry or rm would do with dead jobs. It changes
+// deadPreview is the page that shows the effect of the action retry or rm on dead jobs in advance. It changes
 // nothing.
 var deadPreview = &view{name: "dead_action", at: "dead", cli: "queuectl rm ID… --dry-run", fill: deadPreviewPage}
 
@@ -354,15 +352,15 @@ func deadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	return nil
 }
 
-// previewDeadData is the data of the preview of an action on dead jobs.
+// previewDeadData is the data of the page deadPreview.
 type previewDeadData struct {
 	preview
 	Verb       string // name of the action in requests
 	Cause      deathCause
-	JobsDigest string // digest of the jobs
+	JobsDigest string // digest of the jobs; see digestOf
 }
 
-// digestOf returns a hash of a list of jobs. Different lists have different hashes.
+// digestOf returns a hash that identifies a list of jobs.
 func digestOf(jobs []control.Job) string {
 	sum := sha256.New()
 	for _, j := range jobs {
@@ -371,7 +369,7 @@ func digestOf(jobs []control.Job) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// findDeadVerb returns the action that the path of a request names. Only retry and rm apply to dead jobs.
+// findDeadVerb returns the action that the path of a request names. Only retry and rm are accepted.
 func findDeadVerb(u *url.URL) (*verb, error) {
 	name := strings.TrimPrefix(u.Path, "/dead/")
 	if name != "retry" && name != "rm" {
@@ -380,8 +378,8 @@ func findDeadVerb(u *url.URL) (*verb, error) {
 	return findVerb(name)
 }
 
-// actOnDead applies an action to one or all dead jobs with the same cause. If the action removes
-// jobs and the list has changed since the preview, the browser gets a new preview.
+// actOnDead applies an action to one or all dead jobs with the same cause. If the action is rm and the list has
+// changed since the preview, the browser gets a new preview instead.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := findDeadVerb(r.URL)
 	if err != nil {
@@ -435,7 +433,7 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(all.doneCount)}}.Encode(), nil
 }
 
-// scaleWorkers sets the number of workers.
+// scaleWorkers handles a form that sets the number of workers.
 func scaleWorkers(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	n, err := strconv.Atoi(r.PostFormValue("n"))
 	if err != nil {
@@ -446,7 +444,7 @@ func scaleWorkers(ctx context.Context, v *visitor, r *http.Request) (string, err
 	return "/workers", err
 }
 
-// changeQueue pauses or resumes a queue.
+// changeQueue handles a form that pauses or resumes a queue.
 func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
 	name := r.PostFormValue("queue")
 	switch r.PostFormValue("verb") {
@@ -460,7 +458,7 @@ func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, e
 	return "/", err
 }
 
-// changeSchedule pauses or resumes a schedule, or runs it now.
+// changeSchedule handles a form that pauses, resumes or runs a schedule.
 func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
 	name := control.ScheduleName{Name: r.PostFormValue("schedule")}
 	switch verb := r.PostFormValue("verb"); verb {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// httpStatuses maps error codes to HTTP statuses. Other codes have the status 500.
+// httpStatuses maps error codes to HTTP statuses. Codes that are not in the map have the status 500.
 var httpStatuses = map[queue.Code]int{
 	queue.CodeInvalid: http.StatusBadRequest, queue.CodeInvalidRequest: http.StatusBadRequest,
 	queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge,
@@ -51,7 +51,7 @@ func (s *Server) replyErrorStatus(w http.ResponseWriter, r *http.Request, status
 		s.replyMessage(w, r, status, err)
 		return
 	}
-	e, _ := errors.AsType[*queue.Error](err) // fail always passes a *queue.Error
+	e, _ := errors.AsType[*queue.Error](err) // callers pass a *queue.Error
 	writeJSON(w, status, map[string]any{"error": map[string]any{"code": e.Code, "message": e.Error()}})
 }
 
@@ -65,7 +65,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(raw, '\n'))
 }
 
-// serveMethod replies with the result of a read-only API method. The query of the URL contains the
+// serveMethod replies with the result of a read-only API method. The URL's query contains the method's
 // parameters.
 func (s *Server) serveMethod(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	m := control.ReadOnlyMethod(r.PathValue("method"))
@@ -108,16 +108,16 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor
 	return nil
 }
 
-// While no event happens, an event stream sends a comment every heartbeatInterval. It sends the first
-// comment after firstCommentDelay, so that the browser knows soon that the connection works.
+// An event stream without events sends a comment every heartbeatInterval. It sends the first one after
+// firstCommentDelay, so that the browser soon knows that the connection works.
 const (
 	heartbeatInterval = 15 * time.Second
 	firstCommentDelay = 100 * time.Millisecond
 )
 
-// serveEvents sends the events of the queue as server-sent events (HTML standard). It starts after the
-// event in the parameter since, or after the last event that the browser has received. It closes
-// the connection if the client accepts no data for sendTimeout.
+// serveEvents sends the events of the queue as server-sent events (HTML standard). The parameter since is the
+// number of the event after which it starts. A browser that reconnects gets the events after the last one it
+// has received. If the client accepts no data for sendTimeout, serveEvents closes the connection.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := cancelOnClose(r)
 	defer end()
@@ -143,7 +143,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 		return stream.write([]byte(text))
 	}
 	pieces, ended := make(chan control.Event), make(chan error, 1)
-	go func() { // this goroutine ends when the request ends
+	go func() { // this goroutine ends together with the request
 		_, err := v.client.Events(r.Context(), p, func(e control.Event) error {
 			select {
 			case pieces <- e:
@@ -158,7 +158,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	client := s.clientOf(v) // a second client, because the first one is busy with the events
+	client := s.clientOf(v) // the visitor's own client is busy with the events
 	defer client.Close()
 	poll := time.NewTicker(tickInterval)
 	defer poll.Stop()

@@ -12,18 +12,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Config contains the address of the page and the rules for access to it.
+// Config contains the address of the web page and the rules for access to it.
 type Config struct {
-	Listen           string   // ADDRESS:PORT or unix:PATH; "" means that the page is off
-	ExtraHosts       []string // host names of the page, in addition to loopback names
+	Listen           string   // ADDRESS:PORT or unix:PATH; "" turns the page off
+	ExtraHosts       []string // accepted host names, in addition to loopback names
 	AnonymousRead    bool     // local clients without a session get the right "read"
 	AnonymousMetrics bool     // local clients without a session may read the metrics
-	TLSCert          string   // TLS files; "" means no TLS
+	TLSCert          string   // path of the certificate; "" means no TLS
 	TLSKey           string
 	BehindProxy      bool // a reverse proxy terminates TLS and forwards the requests
 }
 
-// Check validates a configuration. A page that is reachable from other machines needs TLS and host
+// Check returns an error for an invalid configuration. A page that other machines can reach needs TLS and host
 // names. The error is a *queue.Error of CodeInvalid that names the setting.
 func (c *Config) Check() error {
 	if c.Listen == "" {
@@ -58,8 +58,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// hasHost reports whether a host name belongs to the page. Names below localhost always belong to
-// this machine (RFC 6761, section 6.3).
+// hasHost reports whether the page accepts a host name. It accepts all names below localhost, which always
+// belong to this machine (RFC 6761, section 6.3).
 func (c *Config) hasHost(host string) bool {
 	switch {
 	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.ExtraHosts, host):
@@ -69,8 +69,8 @@ func (c *Config) hasHost(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// validHost reports whether a Host header is a name or an address, optionally with a numeric port
-// (RFC 3986, section 3.2).
+// validHost reports whether a Host header is well-formed: a name or an address, optionally with a port (RFC
+// 3986, section 3.2).
 func validHost(value string) bool {
 	host, port := value, ""
 	if at := strings.LastIndexByte(value, ':'); at > strings.LastIndexByte(value, ']') {
@@ -89,8 +89,8 @@ func hostOf(r *http.Request) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// forwardingHeaders lists headers that proxies add. A request with one of these headers does not
-// come directly from the client.
+// forwardingHeaders lists headers that proxies add to requests. A request with such a header does not come
+// directly from the client.
 var forwardingHeaders = []string{"Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "X-Client-Ip",
 	"X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip"}
 

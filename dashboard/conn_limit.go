@@ -16,43 +16,42 @@ import (
 // These constants are limits on connections. See docs/decisions/0084.
 const (
 	maxUnidentifiedConns = 256 // maximum number of connections without a known visitor
-	// unidentifiedGrace is the minimum time for which a new connection is kept, so that the server
-	// can read the first request before a flood of connections closes the connection. During
-	// this time, further connections wait in the kernel's queue.
+	// unidentifiedGrace is how long a new connection is kept at least. In this time the server can read its
+	// first request. During a flood, further connections wait in the kernel's queue.
 	unidentifiedGrace  = 100 * time.Millisecond
 	maxIdentifiedConns = 1024 // maximum number of connections with a known visitor
 	maxUserConns       = maxUserReaders + 40
 )
 
-// connLimit limits the connections of the page, so that no client can keep other clients out. If
-// too many connections have no known visitor, it closes the oldest of them. If too many have a
-// known visitor, it closes the oldest connection of the visitor with the most connections. Its
-// methods are safe for concurrent use.
+// connLimit limits the connections of the page, so that no client can keep other clients out. A connection is
+// unidentified until a request on it has shown which user it belongs to. If there are too many unidentified
+// connections, it closes the oldest. If there are too many identified ones, it closes the oldest connection of
+// the user with the most. Its methods are safe for concurrent use.
 type connLimit struct {
 	mu                sync.Mutex
-	unidentifiedConns list.List     // *pageConn without a known visitor, oldest first; guarded by mu
-	identifiedConns   list.List     // *pageConn with a known visitor, oldest first; guarded by mu
-	users             *fair.Limiter // number of identified connections by visitor
-	slotFreed         chan struct{} // receives a value when a connection has left unidentifiedConns; buffers one value
+	unidentifiedConns list.List     // unidentified *pageConn, oldest first; guarded by mu
+	identifiedConns   list.List     // identified *pageConn, oldest first; guarded by mu
+	users             *fair.Limiter // number of identified connections by user
+	slotFreed         chan struct{} // wake-up: a connection has left unidentifiedConns
 }
 
 func newConnLimit() *connLimit {
 	return &connLimit{users: fair.NewLimiter(fair.Bound{Max: maxUserConns}), slotFreed: make(chan struct{}, 1)}
 }
 
-// pageConn is a connection to the page.
+// pageConn is a connection of the web page.
 type pageConn struct {
 	net.Conn
 	limit *connLimit
-	// list is the list that contains the connection, and nil if the connection is closed. It is
-	// guarded by limit.mu, like the next three fields.
+	// list is the list of connLimit that contains the connection; nil once the connection is closed. list and
+	// the next three fields are guarded by limit.mu.
 	list       *list.List
 	element    *list.Element
 	acceptedAt time.Time
 	uid        int
 
 	writeMu sync.Mutex
-	buffer  *bytes.Buffer // bytes to send in one write; nil outside batchWrites; guarded by writeMu
+	buffer  *bytes.Buffer // buffers written bytes during batchWrites, else nil; guarded by writeMu
 }
 
 // Write implements net.Conn.
@@ -65,8 +64,8 @@ func (c *pageConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// batchWrites calls write and sends all bytes that write produces in one system call. If each part
-// were sent separately, each part would wake the client.
+// batchWrites calls write and sends everything that write produces in one system call. Otherwise each part
+// would wake the client.
 func (c *pageConn) batchWrites(write func() error) error {
 	all := new(bytes.Buffer)
 	c.writeMu.Lock()
@@ -83,7 +82,7 @@ func (c *pageConn) batchWrites(write func() error) error {
 	return err
 }
 
-// limitedListener is a listener that passes its connections to a connLimit.
+// limitedListener is a listener that adds its connections to a connLimit.
 type limitedListener struct {
 	net.Listener
 	limit *connLimit
@@ -100,8 +99,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return admitted, nil
 }
 
-// admit adds a new connection. While unidentifiedConns is full of connections that are younger than
-// unidentifiedGrace, admit waits.
+// admit adds a new connection. While all of maxUnidentifiedConns connections are younger than
+// unidentifiedGrace, it waits.
 func (l *connLimit) admit(c *pageConn) {
 	var victim *pageConn
 	l.mu.Lock()
@@ -128,7 +127,7 @@ func (l *connLimit) admit(c *pageConn) {
 	}
 }
 
-// remove removes a connection from its list. The caller holds mu.
+// remove removes a connection from its list, if it is in one. The caller holds mu.
 func (l *connLimit) remove(c *pageConn) {
 	if c.list == nil {
 		return
@@ -150,7 +149,8 @@ func (c *pageConn) Close() error {
 	return c.Conn.Close()
 }
 
-// identify records the visitor of a connection. It returns an error if the visitor has too many connections.
+// identify records which user a connection belongs to. It returns an error if the user has too many
+// connections.
 func (l *connLimit) identify(c *pageConn, uid int) error {
 	l.mu.Lock()
 	var victim *pageConn
@@ -161,7 +161,9 @@ func (l *connLimit) identify(c *pageConn, uid int) error {
 		}
 	}()
 	if c.list == nil || c.list != &l.unidentifiedConns {
-		return nil // closed, or already identified by an earlier request, possibly of another visitor behind a proxy
+		// The connection is closed, or an earlier request has identified it. Behind a proxy, that request may
+		// be another user's.
+		return nil
 	}
 	if !l.users.TryAcquire(fair.Request{User: uid}) {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
@@ -177,8 +179,7 @@ func (l *connLimit) identify(c *pageConn, uid int) error {
 	return nil
 }
 
-// oldestOfLargest returns the oldest connection of the visitor with the most connections. The caller holds
-// mu.
+// oldestOfLargest returns the oldest connection of the user with the most connections. The caller holds mu.
 func (l *connLimit) oldestOfLargest() (oldest *pageConn) {
 	most := int64(0)
 	for e := l.identifiedConns.Front(); e != nil; e = e.Next() {
@@ -190,10 +191,10 @@ func (l *connLimit) oldestOfLargest() (oldest *pageConn) {
 	return oldest
 }
 
-// connKey is the context key under which a request's context stores the connection.
+// connKey is the key under which the context of a request contains the connection.
 type connKey struct{}
 
-// withConn adds a connection to the context of its requests.
+// withConn returns a context for the requests on a connection. connOf returns the connection from it.
 func withConn(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(interface{ NetConn() net.Conn }); ok {
 		c = secured.NetConn()
@@ -201,8 +202,8 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// connOf returns the connection from a request's context.
+// connOf returns the connection of a request from the request's context.
 func connOf(ctx context.Context) *pageConn {
-	c, _ := ctx.Value(connKey{}).(*pageConn) // all connections of the server have this type
+	c, _ := ctx.Value(connKey{}).(*pageConn) // every connection of the server has this type
 	return c
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A full connection limit keeps no client out. If too many connections are unidentified, the next
-// connection closes the oldest of them. If too many are identified, a new visitor closes the oldest
-// connection of the visitor with the most connections.
+// New connections are admitted even if the limit is reached. If too many connections are unidentified, the
+// oldest of them is closed. If too many are identified, the oldest connection of the user with the most is
+// closed.
 func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
 	synctest.Test(t, testFullConnLimitAdmitsNewConnections)
 }
@@ -125,8 +125,8 @@ func (c *countingConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The server sends an event in one write, however many parts the event has. Otherwise each part
-// would wake the browser.
+// The server sends an event in one write, however many parts the event has. With several writes, each would
+// wake the browser.
 func TestAnEventIsOneWrite(t *testing.T) {
 	conn := &countingConn{}
 	c := &pageConn{Conn: conn, limit: newConnLimit()}

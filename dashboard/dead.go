@@ -12,27 +12,28 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file groups dead jobs by cause.
+// This file groups dead jobs by the cause of death.
 //
 // Jobs with the same command and the same error form a group. If that makes more groups than the
 // page shows, jobs with the same program and the same error form a group instead. For example, a
 // batch that runs ffmpeg on 400 files may fail 400 times with exit code 1. That is one problem, so
 // it is shown as one group.
 
-// These constants limit the grouping, because the users who enqueue jobs choose the texts.
+// These constants limit the grouping. The users who enqueue jobs choose the texts, so these may be long.
 const (
 	maxDeadJobs       = 5000 // maximum number of dead jobs that are read, newest first
 	maxShownGroups    = 50   // maximum number of groups that are shown
 	maxErrorTextBytes = 200  // maximum length of an error in bytes
-	maxCauseTextBytes = 256  // maximum length of a command in the name of a cause, in bytes
+	maxCauseTextBytes = 256  // maximum length of a command or program in a cause, in bytes
 
 	maxShownCommandBytes = 4 << 10 // maximum length of a command in a row, in bytes
 )
 
-// causeFields contains the parameters of a URL or form that identify a cause.
+// causeFields contains the names of the URL and form parameters that describe a cause.
 var causeFields = []string{"error", "command", "program"}
 
-// deathCause describes why jobs are dead. A field that is "" matches every value.
+// deathCause is a cause of death: the error and the command or program of the dead jobs. A field that is ""
+// matches every job.
 type deathCause struct{ Error, Command, Program string }
 
 func deathCauseOf(j *control.Job) deathCause {
@@ -42,7 +43,7 @@ func deathCauseOf(j *control.Job) deathCause {
 	if len(j.Argv) > 0 {
 		words = []string{queue.ClipJSON(j.Argv[0], maxCauseTextBytes)}
 	}
-	for len(words) > 1 && strings.Contains(words[0], "=") { // skip environment assignments before the program
+	for len(words) > 1 && strings.Contains(words[0], "=") { // skip environment assignments in front of the program
 		words = words[1:]
 	}
 	if len(words) > 0 {
@@ -51,7 +52,8 @@ func deathCauseOf(j *control.Job) deathCause {
 	return c
 }
 
-// parseDeathCause reads a cause from the values of a URL or a form.
+// parseDeathCause returns the cause that the parameters of a URL or a form describe. get returns the value of a
+// parameter.
 func parseDeathCause(get func(string) string) deathCause {
 	return deathCause{get("error"), get("command"), get("program")}
 }
@@ -59,7 +61,8 @@ func parseDeathCause(get func(string) string) deathCause {
 // MatchesAll reports whether the cause matches every job.
 func (c deathCause) MatchesAll() bool { return c == deathCause{} }
 
-// CommandOrProgram returns the command of the cause. If the commands differ, it returns the program.
+// CommandOrProgram returns the command of the cause. If its jobs have different commands, it returns their
+// program.
 func (c deathCause) CommandOrProgram() string {
 	if c.Command == "" && c.Program != "" {
 		return c.Program + " …"
@@ -67,7 +70,7 @@ func (c deathCause) CommandOrProgram() string {
 	return c.Command
 }
 
-// Path returns the path of a page with the cause as parameters.
+// Path returns the path of a page with the cause as query parameters.
 func (c deathCause) Path(page string) string {
 	values := url.Values{}
 	for i, text := range []string{c.Error, c.Command, c.Program} {
@@ -78,7 +81,7 @@ func (c deathCause) Path(page string) string {
 	return page + "?" + values.Encode()
 }
 
-// matches reports whether c matches full, which is the complete cause of one job.
+// matches reports whether a job has the cause c. full is the complete cause of that job.
 func (c deathCause) matches(full deathCause) bool {
 	return (c.Error == "" || c.Error == full.Error) && (c.Command == "" || c.Command == full.Command) &&
 		(c.Program == "" || c.Program == full.Program)
@@ -90,7 +93,7 @@ type deadJob struct {
 	deathCause deathCause
 }
 
-// deadGroup holds the dead jobs with one cause.
+// deadGroup is a group of dead jobs with the same cause.
 type deadGroup struct {
 	deathCause
 	Jobs            []deadJob // newest first
@@ -98,9 +101,9 @@ type deadGroup struct {
 	FirstAt, LastAt control.Time
 }
 
-// deadJobs returns the newest dead jobs that the visitor may see, newest first. The result more
-// says whether further dead jobs exist. Commands may be large, so deadJobs keeps only the commands
-// of the first listRows jobs with the cause opened.
+// deadJobs returns the newest dead jobs that the visitor may see, newest first. more says whether further dead
+// jobs exist. Since commands may be large, it keeps them only for the first listRows jobs with the cause
+// opened.
 func (v *visitor) deadJobs(ctx context.Context, opened deathCause) (list []deadJob, more bool, err error) {
 	withCommand := 0
 	for params := (control.DLQList{}); ; {
@@ -126,7 +129,7 @@ func (v *visitor) deadJobs(ctx context.Context, opened deathCause) (list []deadJ
 	}
 }
 
-// groupDead groups dead jobs by cause, the largest group first.
+// groupDead groups dead jobs by cause. The largest group comes first.
 func groupDead(jobs []deadJob) []*deadGroup {
 	groups := groupBy(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Command: c.Command} })
 	if len(groups) > maxShownGroups {
@@ -153,8 +156,8 @@ func groupBy(jobs []deadJob, key func(deathCause) deathCause) (groups []*deadGro
 	return groups
 }
 
-// deadPage fills the page of dead letters. If the URL contains a cause, it fills the page of the dead jobs
-// with that cause.
+// deadPage fills the page of dead jobs. If the URL contains a cause, the page lists the dead jobs with that
+// cause.
 func deadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	opened := parseDeathCause(q.Get)
@@ -176,13 +179,13 @@ func deadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	return err
 }
 
-// deadData is the data of the page of dead letters, or of the dead jobs with one cause.
+// deadData is the data of the page that deadPage fills.
 type deadData struct {
 	GroupCount      int64 // number of groups
 	Groups          []*deadGroup
-	More            bool       // more dead jobs exist than the newest MaxGroupedJobs
+	More            bool       // more than MaxGroupedJobs dead jobs exist
 	MaxGroupedJobs  int64      // maximum number of dead jobs that are grouped
-	LastAction      string     // the action that was applied last; "" if none
+	LastAction      string     // name of the action that was applied last; "" if none
 	LastActionCount int64      // number of jobs to which that action was applied
 	Cause           deathCause // cause of the jobs on this page; zero on the page of all groups
 	CauseJobCount   int64      // number of jobs with that cause

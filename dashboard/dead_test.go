@@ -26,8 +26,8 @@ func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 	}
 }
 
-// The jobs of a batch that runs one program on many files form one group. The cause of the group
-// matches all these jobs.
+// The jobs of a batch that runs one program on many files form one group. The cause of that group matches all
+// of these jobs.
 func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	var jobs []control.Job
 	for i := range maxShownGroups + 1 {
@@ -47,8 +47,8 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	}
 }
 
-// Jobs whose commands are hidden from the visitor form a separate group, whose name contains no
-// command. No other group covers these jobs.
+// Jobs whose commands are hidden from the visitor form a separate group, whose name contains no command. No
+// other group contains these jobs.
 func TestHiddenCommandsFormASeparateGroup(t *testing.T) {
 	dead := deadOf(control.Job{HiddenParts: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)

@@ -10,12 +10,10 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-// socketMode is the mode of the page's socket. Members of the socket's group, such as a proxy, may
-// connect.
+// socketMode is the mode of the page's socket. It lets members of the socket's group connect, such as a proxy.
 const socketMode = 0o660
 
-// listenUnix listens on a Unix socket. If the socket file is removed, listenUnix creates it again,
-// until ctx ends.
+// listenUnix listens on a Unix socket. Until ctx ends, it creates the socket file again if the file is removed.
 func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listener, error) {
 	l, err := socket.Listen(path, socket.Perms{Mode: socketMode, GID: -1})
 	if err != nil {

@@ -22,22 +22,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are the timing and the limits of live pages. While a page has readers, the server
-// renders it every pollInterval. If new events happen, the server renders it earlier, but at most
-// every renderInterval. Each reader gets a tick every tickInterval. New output is sent every
-// outputInterval, in batches of about maxOutputBytes bytes. See docs/decisions/0084.
+// These constants are the timing and the limits of live pages, which update themselves in the browser. The
+// server renders such a page every pollInterval, and after an event every renderInterval at most. Each reader
+// gets a tick every tickInterval. New output is sent every outputInterval, in batches of about maxOutputBytes
+// bytes. See docs/decisions/0084.
 const (
 	renderInterval   = time.Second
 	pollInterval     = 5 * time.Second
 	tickInterval     = 5 * time.Second
 	outputInterval   = 250 * time.Millisecond
 	maxOutputBytes   = 64 << 10
-	maxUserReaders   = 600 // maximum number of streams of one user, over all pages
+	maxUserReaders   = 600 // maximum number of streams of one user on all pages
 	maxUserLivePages = 64  // maximum number of pages that are updated for one user
 )
 
-// livePages updates the pages that have readers. For each user, it renders a page once, however many
-// readers the page has. Its methods are safe for concurrent use.
+// livePages updates the pages that browsers show. A reader is a browser that shows a page. For each user, it
+// renders a page only once for all readers of the page. Its methods are safe for concurrent use.
 type livePages struct {
 	readers, pages *fair.Limiter // numbers of readers and of pages, by user
 
@@ -50,37 +50,36 @@ func newLivePages() *livePages {
 		pages: fair.NewLimiter(fair.Bound{Max: maxUserLivePages}), byKey: map[string]*livePage{}}
 }
 
-// livePage is one page as one user sees it, together with the readers of the page.
+// livePage is one page as one user sees it, with the readers of the page.
 type livePage struct {
 	uid       int
-	lastFrame *encodedParts // all parts as rendered last; guarded by livePages.mu
-	// lastParts contains the parts of lastFrame without their clocks, which the browser advances
-	// itself. New parts are compared with lastParts to find the changed ones. It is guarded by
-	// livePages.mu, like the fields below.
+	lastFrame *encodedParts // all parts, as last rendered; guarded by livePages.mu
+	// lastParts contains the parts of lastFrame without ages, which the browser updates itself. New parts are
+	// compared with it to find the changed ones. lastParts and the fields below are guarded by livePages.mu.
 	lastParts map[string]string
 	readers   map[*pageReader]bool
 	isClosed  bool // the readers must disconnect
 	cancel    context.CancelFunc
 }
 
-// pageReader is the stream of one browser. Newer parts replace the parts that the browser has not
-// received yet.
+// pageReader is the event stream of one browser. If newer parts are rendered before the browser has received
+// the old ones, only the newer ones are sent.
 type pageReader struct {
-	unsentParts *encodedParts // parts that were not sent yet; guarded by livePages.mu
+	unsentParts *encodedParts // parts to send; guarded by livePages.mu
 	wake        chan struct{}
 }
 
-// encodedParts contains parts of a page. Readers that need the same parts share the encoded bytes.
+// encodedParts contains rendered parts of a page. Readers that need the same parts share the encoded bytes.
 type encodedParts struct {
 	parts      map[string]string
-	eventBytes func() []byte // returns the parts as a server-sent event; encodes them at the first call
+	eventBytes func() []byte // returns the parts as a server-sent event, encoded once
 }
 
 func newEncodedParts(parts map[string]string) *encodedParts {
 	return &encodedParts{parts, sync.OnceValue(func() []byte { return encodeEvent("fragments", parts) })}
 }
 
-// merge returns a copy of the frame in which newer parts replace older parts.
+// merge returns a copy of p in which newer parts replace older ones.
 func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	if p == nil {
 		return newer
@@ -132,7 +131,8 @@ func (p *livePages) removeReader(uid int, key string, page *livePage, r *pageRea
 	}
 }
 
-// removePageLocked removes a page, unless the page was removed before. The caller holds mu.
+// removePageLocked removes a page from byKey. It does nothing if the page was removed before. The caller holds
+// mu.
 func (p *livePages) removePageLocked(key string, page *livePage) {
 	if p.byKey[key] == page {
 		delete(p.byKey, key)
@@ -140,8 +140,8 @@ func (p *livePages) removePageLocked(key string, page *livePage) {
 	}
 }
 
-// ageElements matches the elements that show ages. Two renderings of the same state differ only in these
-// elements.
+// ageElements matches the elements that show ages. If nothing has changed, two renderings of a page differ only
+// in these elements.
 var ageElements = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
 // publish sends the changed parts of a page to the readers of the page.
@@ -168,7 +168,7 @@ func (p *livePages) publish(page *livePage, parts map[string]string) {
 	}
 }
 
-// disconnectReaders disconnects all readers of a page. A reader that joins later starts a new render loop.
+// disconnectReaders disconnects all readers of a page. A browser that connects again starts a new render loop.
 func (p *livePages) disconnectReaders(key string, page *livePage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,8 +179,7 @@ func (p *livePages) disconnectReaders(key string, page *livePage) {
 	}
 }
 
-// takeUnsent returns the parts that a reader has not received yet, and whether the reader must
-// disconnect.
+// takeUnsent returns the parts that must be sent to a reader. ended means that the reader must disconnect.
 func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedParts, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +187,7 @@ func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedPa
 	return unsent, page.isClosed
 }
 
-// viewForPath returns the page of a path, or nil if the path has no page.
+// viewForPath returns the view of the page at a path. It returns nil if there is no page.
 func viewForPath(path string) *view {
 	switch {
 	case path == "/":
@@ -199,11 +198,11 @@ func viewForPath(path string) *view {
 	return views[path]
 }
 
-// outcomeParams lists the parameters of a page that only describe the last action.
+// outcomeParams lists the query parameters that only describe the result of the last action.
 var outcomeParams = []string{"did", "n"}
 
-// serveLive keeps a page up to date with server-sent events. It sends the changed fragments by id, the
-// output lines of the page's job, and a tick if it sends nothing else.
+// serveLive keeps a page up to date with server-sent events. It sends the changed parts of the page, the output
+// lines of its job, and a tick every tickInterval.
 func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := cancelOnClose(r)
 	defer end()
@@ -221,14 +220,14 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 	q := url.Values{}
 	for _, name := range view.query {
 		if value := u.Query().Get(name); value != "" && !slices.Contains(outcomeParams, name) {
-			// Pages that differ only in outcomeParams share a feed.
+			// Readers of pages that differ only in outcomeParams share one livePage.
 			q.Set(name, value)
 		}
 	}
 	u = &url.URL{Path: u.Path, RawQuery: q.Encode()}
 	current, err := view.buildPage(r.Context(), v, u)
 	if err != nil {
-		return err // the page itself returns the same error
+		return err // a request for the page gets the same error
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
 	reader, page, err := s.livePages.addReader(v.peer.UID, key, func(ctx context.Context, f *livePage) {
@@ -240,8 +239,8 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 		return err
 	}
 	defer s.livePages.removeReader(v.peer.UID, key, page, reader)
-	// Close the client, which reconnects when needed. Open connections use memory and make the
-	// service raise GOMAXPROCS.
+	// Close the client's connection. The client reconnects when needed. Open connections use memory and make
+	// the service raise GOMAXPROCS.
 	v.client.Close()
 	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connOf(r.Context())}
 	lines := make(chan []line)
@@ -275,8 +274,8 @@ func (s *Server) serveLive(w http.ResponseWriter, r *http.Request, v *visitor) e
 	return nil // the reader has disconnected
 }
 
-// mayContinue reports whether the reader of a stream may continue: the session is valid and the right
-// has not changed. Otherwise the browser reconnects, and the server checks the rights again.
+// mayContinue reports whether a stream may continue: the session is valid and the user's right has not changed.
+// If not, the browser reconnects, and the server checks the rights again.
 func (s *Server) mayContinue(r *http.Request, v *visitor, right control.Right) bool {
 	if !s.isSignedIn(r, v) {
 		return false
@@ -285,20 +284,20 @@ func (s *Server) mayContinue(r *http.Request, v *visitor, right control.Right) b
 	return err == nil && who.Right == right
 }
 
-// isSignedIn reports whether the session of a stream's reader is still valid.
+// isSignedIn reports whether the session that opened a stream is still valid.
 func (s *Server) isSignedIn(r *http.Request, v *visitor) bool {
 	now, found := s.findVisitor(r)
 	return found && now.token == v.token
 }
 
-// eventStream writes server-sent events.
+// eventStream writes server-sent events to one browser.
 type eventStream struct {
 	w          http.ResponseWriter
 	controller *http.ResponseController
 	conn       *pageConn
 }
 
-// send sends an event. It fails if the browser accepts no data for sendTimeout.
+// send sends one event. It returns an error if the browser accepts no data for sendTimeout.
 func (e *eventStream) send(name string, v any) error { return e.write(encodeEvent(name, v)) }
 
 // encodeEvent encodes a server-sent event.
@@ -306,7 +305,7 @@ func encodeEvent(name string, v any) []byte {
 	var raw bytes.Buffer
 	raw.WriteString("event: " + name + "\ndata: ")
 	text := json.NewEncoder(&raw)
-	text.SetEscapeHTML(false) // escaping would double the size of fragments
+	text.SetEscapeHTML(false) // escapes would double the size of the parts
 	if err := text.Encode(v); err != nil {
 		panic("dashboard: cannot encode an event: " + err.Error())
 	}
@@ -314,7 +313,7 @@ func encodeEvent(name string, v any) []byte {
 	return raw.Bytes()
 }
 
-// write sends encoded events.
+// write sends encoded events. It returns an error if the browser accepts no data for sendTimeout.
 func (e *eventStream) write(text []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
 	if err := errors.Join(e.controller.SetWriteDeadline(time.Now().Add(sendTimeout)),
@@ -329,8 +328,8 @@ func (e *eventStream) write(text []byte) error {
 	})
 }
 
-// renderLoop renders the parts of a page repeatedly while the page has readers. If the queue cannot
-// be read, it skips the update. It returns false when the right of the readers has changed.
+// renderLoop renders the parts of a page repeatedly until ctx ends, while the page has readers. If the queue
+// cannot be read, it skips an update. It returns false when the user's right has changed.
 func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL,
 	f *livePage) bool {
 	v.client = s.clientOf(&v)
@@ -339,7 +338,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 	defer ticker.Stop()
 	var last int64
 	var made time.Time
-	rendered := time.Now() // time of the last check of the readers' right
+	rendered := time.Now() // time of the last check of the user's right
 	for {
 		if time.Since(rendered) >= tickInterval {
 			rendered = time.Now()
@@ -355,7 +354,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 				s.livePages.publish(f, parts)
 			}
 		}
-		v.client.Close() // the client reconnects for the next update; see Server.serveLive
+		v.client.Close() // the client reconnects for the next update
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -364,7 +363,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 	}
 }
 
-// renderParts renders the parts of a page. It returns nil if that fails.
+// renderParts renders the parts of a page. It returns nil on failure.
 func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -385,16 +384,16 @@ func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.U
 	return parts
 }
 
-// sendOutput sends the lines that a job prints, starting with the last lines. The first batch
-// replaces the lines that the page shows.
+// sendOutput sends the lines that a job prints, starting with the last lines. The browser replaces the lines of
+// the page by the first batch, and appends later batches.
 func (s *Server) sendOutput(ctx context.Context, v visitor, id control.JobID, lines chan<- []line) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
 	pieces, n := make(chan line, 32), maxShownLines
-	go func() { // this goroutine ends when the request or the job ends
+	go func() { // this goroutine ends together with the request or the job
 		defer close(pieces)
 		var o outputLines
-		// Ignore the error. A visitor without the right to see the output gets no lines.
+		// Ignore the error. A visitor that may not see the output gets no lines.
 		v.client.Logs(ctx, control.Logs{ID: id, LastLines: &n, Follow: true}, func(p control.OutputPiece) error {
 			for _, l := range o.linesOfPiece(&p) {
 				select {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A reader gets only the newest version of the parts that have changed since its last read, even if
-// it reads slowly. A reader that joins later gets all parts.
+// A reader gets the newest version of all parts that have changed since its last read, even if it reads slowly.
+// A reader that joins later gets all parts.
 func TestReadersReceiveTheNewestParts(t *testing.T) {
 	f := newLivePages()
 	pages := make(chan *livePage, 1)
@@ -58,8 +58,8 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 	}
 }
 
-// The readers of an ended feed must disconnect, even if they have unread parts. A reader that joins
-// later starts a new feed.
+// When disconnectReaders has been called for a page, its readers must disconnect, even if they have unread
+// parts. A reader that joins later starts a new livePage.
 func TestReadersLeaveAnEndedPage(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
@@ -74,7 +74,7 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 	if _, ended := f.takeUnsent(reopened, r); ended || reopened == endedFeed {
 		t.Error("a reader of the new feed must disconnect")
 	}
-	f.disconnectReaders("page", endedFeed) // ends the old feed a second time
+	f.disconnectReaders("page", endedFeed) // disconnects the readers of the old page a second time
 	f.removeReader(7, "page", endedFeed, old)
 	if f.byKey["page"] != reopened {
 		t.Error("the end of the old feed removed the new one")

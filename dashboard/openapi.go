@@ -10,13 +10,13 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// openAPIFuncs are the functions of the template of the OpenAPI description.
+// openAPIFuncs contains the functions that the template of the OpenAPI description calls.
 var openAPIFuncs = template.FuncMap{
 	"json": func(v any) (string, error) {
 		raw, err := json.Marshal(v)
 		return string(raw), err
 	},
-	"contains": func(names any, name string) bool { // names is nil if no parameter is required
+	"contains": func(names any, name string) bool { // names is nil if the schema requires no parameter
 		list, _ := names.([]string)
 		return slices.Contains(list, name)
 	},

@@ -15,8 +15,8 @@ func openServer() *Server {
 	return s
 }
 
-// The OpenAPI description contains the form of a label in a query, the accepted and required values
-// of parameters, and how a request is authorized.
+// The OpenAPI description says how a query contains labels, which values of parameters are accepted and
+// required, and how a request is authorized.
 func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	w := httptest.NewRecorder()
 	if err := openServer().serveOpenAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil),

@@ -10,16 +10,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputLines converts the pieces of a job's output to lines of a page. It renders terminal output
-// as text: each line as it was when the cursor left it. It returns the unfinished line each time
-// the line changes. The zero value is ready for use.
+// outputLines converts the pieces of a job's output to lines of a page. It renders terminal output as text,
+// each line as it was when the cursor left it. An unfinished line is returned again each time it changes. The
+// zero outputLines is ready for use.
 type outputLines struct {
 	tty            termtext.Renderer
 	attempt        int
 	lastUnfinished bool // the last line is unfinished
 }
 
-// linesOfPiece returns the lines of the next piece of output.
+// linesOfPiece returns the new lines that the next piece of output produces.
 func (o *outputLines) linesOfPiece(p *control.OutputPiece) (list []line) {
 	at := queue.Millis(p.Time).Time().Local().Format("15:04:05.000")
 	gap := p.GapText()
@@ -47,7 +47,7 @@ func (o *outputLines) linesOfPiece(p *control.OutputPiece) (list []line) {
 	return list
 }
 
-// appendLine appends a line. If the last line of the list is unfinished, the new line replaces that line.
+// appendLine appends a line to a list. If the last line of the list is unfinished, the new line replaces it.
 func appendLine(list []line, l line) []line {
 	if n := len(list); n > 0 && list[n-1].Unfinished {
 		list = list[:n-1]
@@ -55,7 +55,7 @@ func appendLine(list []line, l line) []line {
 	return append(list, l)
 }
 
-// textLines splits a text into lines. The other fields of each line are copied from like.
+// textLines splits a text into lines, which are copies of like with another text.
 func textLines(text string, like line) (list []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
@@ -73,5 +73,5 @@ func textLines(text string, like line) (list []line) {
 	return list
 }
 
-// maxLineBytes is the maximum number of bytes of one output line on a page.
+// maxLineBytes is the maximum number of bytes of one output line that a page shows.
 const maxLineBytes = 4 << 10

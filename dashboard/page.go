@@ -23,13 +23,13 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates returns one template set per page: the layout, the main part of the page, and the parts
-// of the main part. The first call parses the templates.
+// templates returns the templates of each page, by name of the page: the layout, the main part, and its parts.
+// The first call parses them.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(templateFuncs).ParseFS(templateFiles,
 		"templates/layout.html"))
-	files, _ := fs.Glob(templateFiles, "templates/*.html") // Glob returns no error, because the pattern is valid
+	files, _ := fs.Glob(templateFiles, "templates/*.html") // never fails, since the pattern is valid
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
 		if name != "layout" {
@@ -46,14 +46,14 @@ type page struct {
 	Now        time.Time
 	User       string // name of the visitor; "" without a session
 	Right      control.Right
-	Token      string // token of the forms on the page; "" without a session
-	StreamPath string // path of the update stream; "" if the page is not updated
-	CLICommand string // command line with the same result
+	Token      string // secret token of the forms on the page; "" without a session
+	StreamPath string // path of the page's event stream; "" if it is not updated
+	CLICommand string // queuectl command line with the same result
 	Status     *control.Status
 	Content    any
 }
 
-// stillExists reports whether the job of a page still exists. It returns true for a page without a
+// stillExists reports whether the job that a page shows still exists. It returns true for a page that shows no
 // job.
 func (p page) stillExists(ctx context.Context, v *visitor) bool {
 	main, ok := p.Content.(jobData)
@@ -67,26 +67,26 @@ func (p page) stillExists(ctx context.Context, v *visitor) bool {
 // MayOperate reports whether the visitor may change the jobs of other users.
 func (p page) MayOperate() bool { return p.Token != "" && p.Right.Covers(control.RightOperate) }
 
-// Owns reports whether the visitor has the rights of the job's owner.
+// Owns reports whether the visitor may act on the job like its owner.
 func (p page) Owns(j control.Job) bool {
 	return p.MayOperate() || p.Token != "" && p.Right.Covers(control.RightSubmit) && j.EnqueuedBy(p.User)
 }
 
-// view is one kind of page.
+// view describes one kind of page.
 type view struct {
-	name  string // name of its template
+	name  string // name of the page's template
 	at    string // entry of the page in the navigation
 	title string // title of the page; fill may replace it
-	cli   string // command line with the same result; fill may replace it
+	cli   string // queuectl command line with the same result; fill may replace it
 	fill  func(ctx context.Context, v *visitor, u *url.URL, p *page) error
-	// parts lists the parts that are kept up to date; the template defines them. A page without parts
-	// is not updated, and its function fill checks the query parameters.
+	// parts lists the parts of the template that are kept up to date. A page without parts is not updated, and
+	// its function fill checks the query parameters.
 	parts       []string
 	query       []string      // names of the accepted query parameters
 	minInterval time.Duration // minimum interval between updates; 0 means renderInterval
 }
 
-// buildPage creates the page for a URL.
+// buildPage returns the page for a URL, as the visitor sees it.
 func (vw *view) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.newPage(ctx, vw.title, vw.at, vw.cli)
 	if err == nil {
@@ -95,12 +95,12 @@ func (vw *view) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, er
 	return p, err
 }
 
-// check returns an error for unknown query parameters.
+// check returns an error for a query parameter that the page does not accept.
 func (vw *view) check(u *url.URL) error {
 	return checkNames(u.Query(), vw.query, "this page takes none", "this page takes: ")
 }
 
-// pageHandler returns a handler that replies with a page.
+// pageHandler returns a handler that replies with a page of the view.
 func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if vw.parts != nil {
@@ -120,7 +120,7 @@ func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, 
 	}
 }
 
-// render replies with a page.
+// render replies with a page and the HTTP status.
 func (s *Server) render(w http.ResponseWriter, status int, name string, p page) {
 	p.Now = time.Now()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -128,7 +128,7 @@ func (s *Server) render(w http.ResponseWriter, status int, name string, p page) 
 	w.Write(renderTemplate(name, "layout.html", p))
 }
 
-// renderTemplate returns the text of a template or of a part of it.
+// renderTemplate returns the text of the page p. If part is not "", it returns only that part of the page.
 func renderTemplate(name, part string, p page) []byte {
 	var out bytes.Buffer
 	if err := templates()[name].ExecuteTemplate(&out, part, p); err != nil {
@@ -137,8 +137,8 @@ func renderTemplate(name, part string, p page) []byte {
 	return out.Bytes()
 }
 
-// replyMessage replies with a page that contains an error and the next step. If the visitor has access,
-// the page also contains the navigation.
+// replyMessage replies with a page that shows an error and a next step. For a visitor with access, the page
+// also has the navigation.
 func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int, err error) {
 	text, todo, _ := strings.Cut(err.Error(), ": queuectl ")
 	var p page
@@ -153,8 +153,8 @@ func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int
 	s.render(w, status, "message", p)
 }
 
-// messageData is the content of a message: the error, and the arguments of the queuectl command to
-// run next. NextStep is "" if no command helps.
+// messageData is the content of a page that shows an error. NextStep contains the arguments of the queuectl
+// command to run next; "" if no command helps.
 type messageData struct{ Text, NextStep string }
 
 // newPage returns a page with the data that all pages of a visitor have in common.
@@ -168,7 +168,7 @@ func (v *visitor) newPage(ctx context.Context, title, at, cli string) (page, err
 	return p, err
 }
 
-// setRight sets the right and the name of the visitor on a page.
+// setRight sets on a page the name and the right of the visitor.
 func (v *visitor) setRight(ctx context.Context, p *page) error {
 	who, err := v.client.Whoami(ctx, control.NoParams{})
 	if p.Right = who.Right; p.Token != "" {

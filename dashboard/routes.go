@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// routes registers the handlers of all paths. A request that changes something must be a POST with
-// the token of a form.
+// routes registers the handlers of all paths. A request that changes something must be a POST with the
+// session's form token.
 func (s *Server) routes(mux *http.ServeMux) {
 	for path, vw := range views {
 		mux.HandleFunc("GET "+path, s.forVisitor(s.pageHandler(vw)))
@@ -38,7 +38,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /open", s.showSignIn)
 	mux.HandleFunc("POST /open", s.signIn)
-	assets, _ := fs.Sub(assetFiles, "assets") // Sub returns no error, because the directory is embedded
+	assets, _ := fs.Sub(assetFiles, "assets") // never fails, since the directory is embedded
 	files := http.StripPrefix("/assets/", http.FileServerFS(assets))
 	mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=300")
@@ -57,9 +57,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 	})
 }
 
-// methodsOf returns the HTTP methods that the path of a request supports. It returns nil if the
-// path has no handler. It skips a method for which the mux only redirects to the path with a
-// trailing slash.
+// methodsOf returns the HTTP methods that the path of a request accepts. It returns nil if the path has no
+// handler. A method with which the mux only redirects to the path with a trailing slash does not count.
 func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
@@ -78,12 +77,12 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	return list
 }
 
-// forVisitor returns a handler that calls answer for requests of admitted visitors and rejects
-// other requests.
+// forVisitor returns a handler that calls answer for a request of an admitted visitor. It rejects all other
+// requests.
 func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.findVisitor(r)
-		if r.URL.Path == "/metrics" && (!found || v.anonymous) { // a separate setting admits readers of the metrics
+		if r.URL.Path == "/metrics" && (!found || v.anonymous) { // a separate setting admits clients that read metrics
 			c := s.config.Load()
 			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.AnonymousMetrics && !c.BehindProxy && s.isLocal(r)
 		}
@@ -99,8 +98,8 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 	}
 }
 
-// showSignIn shows the page of a sign-in link. The page has a button that uses the link. So
-// programs that only open the link, such as link previews, do not use it up.
+// showSignIn shows the page of a sign-in link. The link, which works once, is used only when the visitor clicks
+// a button on the page. Programs that merely open the link, such as link previews, do not use it up.
 func (s *Server) showSignIn(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "open", page{Title: "Open", Content: r.URL.Query().Get("link")})
 }

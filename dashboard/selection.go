@@ -9,13 +9,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// jobFilter selects the jobs of a list or a form. The query of the page contains it.
+// jobFilter selects the jobs of a list or a form. The URL's query contains it.
 type jobFilter struct {
-	// Q is a pattern for ids. Label has the form NAME=VALUE. A field that is "" matches all jobs.
+	// Q is a pattern for ids. Label has the form NAME=VALUE. An empty field matches all jobs.
 	State, Queue, User, Q, Label string
 }
 
-// filterNames contains the query parameters of a filter.
+// filterNames contains the names of the query parameters of a filter.
 var filterNames = []string{"state", "queue", "user", "q", "label"}
 
 // filterOf reads a filter from a query.
@@ -39,10 +39,10 @@ func (f jobFilter) Query() url.Values {
 	return q
 }
 
-// path returns the path of the list with this filter.
+// path returns the path of the list of jobs with this filter.
 func (f jobFilter) path() string { return strings.TrimSuffix("/jobs?"+f.Query().Encode(), "?") }
 
-// labels returns the label filter in the form of the API.
+// labels returns the field Label in the form that the API uses.
 func (f jobFilter) labels() control.Labels {
 	name, value, found := strings.Cut(f.Label, "=")
 	if !found || name == "" {
@@ -51,7 +51,7 @@ func (f jobFilter) labels() control.Labels {
 	return control.Labels{name: value}
 }
 
-// listRequest returns the API request for the jobs of the filter.
+// listRequest returns the API request that lists the jobs of the filter.
 func (f jobFilter) listRequest() control.List {
 	params := control.List{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels()}
 	if f.State != "" {
@@ -60,7 +60,7 @@ func (f jobFilter) listRequest() control.List {
 	return params
 }
 
-// cliCommand returns the command line that lists the jobs of the filter.
+// cliCommand returns the queuectl command line that lists the jobs of the filter.
 func (f jobFilter) cliCommand() string {
 	cli := "queuectl list"
 	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q},
@@ -72,14 +72,14 @@ func (f jobFilter) cliCommand() string {
 	return cli
 }
 
-// tab is the tab of one state above a list of jobs.
+// tab is a tab above a list of jobs. It leads to the jobs in one state.
 type tab struct {
 	State, Path string
 	Count       int64
 }
 
-// tabs returns one tab per state. Each leads to the same list in that state. Only the counts of the
-// whole queue are known, so the tabs of a filtered list show no counts.
+// tabs returns one tab per state. Each leads to the list with the same filter and that state. Tabs of a
+// filtered list show no counts, since only the counts of the whole queue are known.
 func (f jobFilter) tabs(st *control.Status) (list []tab) {
 	for _, s := range append([]string{""}, queue.StateNames(queue.States())...) {
 		t := tab{State: s, Count: -1}
@@ -93,15 +93,15 @@ func (f jobFilter) tabs(st *control.Status) (list []tab) {
 	return list
 }
 
-// selectionNames contains the parameters that a form for many jobs has in addition to filterNames.
+// selectionNames contains the names of the parameters that a form for several jobs has besides filterNames.
 var selectionNames = []string{"id", "verb", "token", "n"}
 
-// selectionOf returns the jobs that a form selects. These are the marked jobs. If no job is marked,
-// they are all jobs that match the filter and to which the action applies.
+// selectionOf returns the selection of a form: the marked jobs. If no job is marked, it is all jobs that match
+// the filter and that the action accepts.
 func selectionOf(q url.Values, vb *verb) (p control.Selection, f jobFilter, err error) {
 	for name := range q {
 		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) {
-			// A misspelled filter must not select other jobs than intended.
+			// With a misspelled filter, other jobs than intended would be selected.
 			return p, f, queue.Invalid(queue.Clip(name), "unknown filter; use one of: %s", strings.Join(filterNames, ", "))
 		}
 	}

@@ -1,6 +1,6 @@
-// Package dashboard serves a queue to browsers and scripts over HTTP: as web pages, and as JSON
-// with the results of read-only methods. It uses the control API with the visitor's identity. Each
-// request therefore has the visitor's rights and limits.
+// Package dashboard serves a queue over HTTP: to browsers as web pages, and to scripts as JSON results of
+// read-only methods. It calls the control API with the visitor's identity, so the visitor's rights and limits
+// apply.
 //
 // Start with Server. The file routes.go lists the paths.
 package dashboard
@@ -33,7 +33,7 @@ import (
 const (
 	maxHeaderBytes        = 16 << 10 // maximum size of the headers in bytes
 	maxBodyBytes          = 64 << 10 // maximum size of a visitor's request body in bytes
-	maxAnonymousBodyBytes = 4 << 10  // maximum size of the request body of a client without a session, in bytes
+	maxAnonymousBodyBytes = 4 << 10  // maximum bytes of a request body without a session
 	headerTimeout         = 5 * time.Second
 	bodyTimeout           = 10 * time.Second
 	sendTimeout           = 30 * time.Second // time limit for sending a response or one part of a stream
@@ -41,25 +41,25 @@ const (
 	closeTimeout          = 500 * time.Millisecond
 )
 
-// Options contains the parts of the service that a server needs.
+// Options contains the parts of the service that a Server needs.
 type Options struct {
 	ClientAs func(control.Peer) *control.Client // returns a client that acts as a peer
 	// Anonymous is the identity of requests without a session, if such requests are allowed.
 	Anonymous control.Peer
 	Scraper   control.Peer // identity of requests that only read the metrics
-	// Listeners contains the listeners that the system passed to the service. If there are any,
-	// they replace Config.Listen.
+	// Listeners contains the listeners that the system passed to the service. If it is not empty, Config.Listen
+	// is ignored.
 	Listeners []net.Listener
 	Log       *slog.Logger
 }
 
-// Server serves the page. It serves nothing until ApplyConfig is called. Its methods are safe for
+// Server serves the web page. It serves nothing until ApplyConfig is called. Its methods are safe for
 // concurrent use.
 type Server struct {
 	opt         Options
 	config      atomic.Pointer[Config]
 	cert        atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
-	loadingCert atomic.Bool                     // a certificate is being read, which may take long
+	loadingCert atomic.Bool                     // a certificate is being read
 	sessions    sessions
 	livePages   *livePages
 	connLimit   *connLimit
@@ -70,15 +70,15 @@ type Server struct {
 	address string       // address in the format of Config.Listen
 	port    int          // TCP port; 0 for a Unix socket
 
-	endStreams context.CancelFunc // ends all streams, and the goroutine that recreates the socket file
+	endStreams context.CancelFunc // ends all streams, and the watching of the socket file
 	cancel     context.CancelFunc // cancels all requests
 }
 
-// streamsKey is the context key of the context that ends when all streams must end.
+// streamsKey is the key of a context value. That value is a context that ends when all streams must end.
 type streamsKey struct{}
 
-// cancelOnClose makes a request end when the page closes. When it closes, the page waits only for other
-// requests.
+// cancelOnClose returns a request that also ends when the page is closed. It is used for streams, which could
+// delay the closing otherwise.
 func cancelOnClose(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
@@ -88,7 +88,7 @@ func cancelOnClose(r *http.Request) (*http.Request, context.CancelFunc) {
 	}
 }
 
-// New returns a server that does not listen yet.
+// New returns a Server that does not listen yet.
 func New(o Options) *Server {
 	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection(), livePages: newLivePages(),
 		connLimit: newConnLimit()}
@@ -96,9 +96,8 @@ func New(o Options) *Server {
 	return s
 }
 
-// newLocalHostName returns a random name below localhost that other users do not know. Browsers send the
-// cookies of a name to all its ports, and other users may listen on these ports. See
-// docs/decisions/0083.
+// newLocalHostName returns a random host name below localhost. Browsers send the cookies of a host to all its
+// ports, and other users may listen on some of them. They do not know the random name. See docs/decisions/0083.
 func newLocalHostName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }
@@ -121,8 +120,7 @@ func (s *Server) ApplyConfig(c Config) error {
 		addresses = []string{c.Listen}
 	}
 	for _, c.Listen = range slices.Backward(addresses) {
-		// The loop checks the first address last, so that c.Listen is the first address after the
-		// loop.
+		// Check c.Listen last, so that c.Listen contains the first address after the loop.
 		if err := c.Check(); err != nil {
 			return err
 		}
@@ -151,7 +149,7 @@ func (s *Server) ApplyConfig(c Config) error {
 	before := *previous
 	before.Listen = s.address
 	if s.http != nil && (c.Listen == s.address || s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
-		s.close() // the new listener needs the same address or port
+		s.close() // the new listener needs the old address or port
 	}
 	err := s.startListening(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
@@ -163,8 +161,7 @@ func (s *Server) ApplyConfig(c Config) error {
 	return err
 }
 
-// startListening starts listening at the configured address and then ends the previous server. The caller
-// holds mu.
+// startListening listens at the configured address and then stops the previous server. The caller holds mu.
 func (s *Server) startListening(c Config, pair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	streams, endStreams := context.WithCancel(ctx)
@@ -182,7 +179,7 @@ func (s *Server) startListening(c Config, pair *tls.Certificate) (err error) {
 			"running jobs continue")
 	case err != nil:
 		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err // without the address
+			err = op.Err // leave out the address, which the message contains
 		}
 		return queue.Errorf(queue.CodeWrongState, "cannot listen on %s: %v", c.Listen, err)
 	}
@@ -213,10 +210,10 @@ func addressOf(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// listen opens the sockets of the page, at least one. If the file of a Unix socket is removed, it
-// is created again, until ctx ends.
+// listen opens the sockets of the page, at least one. Until ctx ends, it creates the file of a Unix socket
+// again if the file is removed.
 func (s *Server) listen(ctx context.Context, address string) (list []net.Listener, err error) {
-	for _, handed := range s.opt.Listeners { // duplicate them, so that the originals stay open for the next call
+	for _, handed := range s.opt.Listeners { // duplicate, so that the originals stay open for the next call
 		l, err := duplicate(handed)
 		if err != nil {
 			for _, l := range list {
@@ -238,7 +235,7 @@ func (s *Server) listen(ctx context.Context, address string) (list []net.Listene
 	return []net.Listener{l}, err
 }
 
-// socketTypeError returns the error for a socket from systemd that cannot serve the page.
+// socketTypeError returns the error about a socket from systemd that is unsuitable for the page.
 func socketTypeError(network string) error {
 	return fmt.Errorf("systemd passed a socket of the type %s; in queuectl-web.socket, set ListenStream to a TCP or Unix "+
 		"address", network)
@@ -258,7 +255,7 @@ func duplicate(l net.Listener) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// Close stops the server.
+// Close stops the server. ApplyConfig can start it again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +270,7 @@ func (s *Server) close() {
 	s.endStreams()
 	within, done := context.WithTimeout(context.Background(), closeTimeout)
 	defer done()
-	if s.http.Shutdown(within) != nil { // Shutdown lets requests in progress finish within the time limit
+	if s.http.Shutdown(within) != nil { // lets requests in progress finish, up to the time limit
 		s.http.Close()
 	}
 	s.cancel()
@@ -291,7 +288,7 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	}
 	s.http = server
 	for _, l := range list {
-		go func() { // this goroutine ends when the server is closed
+		go func() { // this goroutine ends when the server is stopped
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 				s.opt.Log.Error("the web page accepts no more connections, because its socket failed; jobs are not affected; "+
 					"restart the service to open the page again", "error", err)
@@ -307,14 +304,15 @@ func (s *Server) Address() string {
 	return s.address
 }
 
-// NewLink returns a URL that starts one session of a peer. The URL expires after one minute, at the
-// returned time. The error is a *queue.Error.
+// NewLink returns a URL with which a browser can sign in once as the peer. The URL expires at the returned
+// time, after one minute. The error is a *queue.Error.
 func (s *Server) NewLink(p control.Peer) (url string, expires time.Time, err error) {
 	s.mu.Lock()
 	address, port := s.address, s.port
 	s.mu.Unlock()
 	c := s.config.Load()
-	scheme, host := "http", newLocalHostName() // each link has a new name, for which the browser has no cookies yet
+	// Each link has a new host name, for which the browser has no cookies yet.
+	scheme, host := "http", newLocalHostName()
 	if c.TLSCert != "" || c.BehindProxy {
 		scheme = "https"
 	}
@@ -339,7 +337,7 @@ func (s *Server) NewLink(p control.Peer) (url string, expires time.Time, err err
 	return scheme + "://" + authority + "/open?link=" + s.sessions.addLink(p, host), expires, nil
 }
 
-// isSecure reports whether a request was sent over TLS to this server or to the proxy.
+// isSecure reports whether the browser has sent a request over TLS, to this server or to its proxy.
 func (s *Server) isSecure(r *http.Request) bool { return r.TLS != nil || s.config.Load().BehindProxy }
 
 // sessionCookie returns the name of the session cookie. With TLS, the name has the prefix __Host-, so that
@@ -351,8 +349,7 @@ func (s *Server) sessionCookie(r *http.Request) string {
 	return "queuectl"
 }
 
-// setCookie stores the secret of a session in a cookie of the browser. An empty secret deletes the
-// cookie.
+// setCookie stores the secret of a session in a cookie of the browser. If secret is "", it deletes the cookie.
 func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string) {
 	age := int(sessionLifetime / time.Second)
 	if secret == "" {
@@ -362,15 +359,14 @@ func (s *Server) setCookie(w http.ResponseWriter, r *http.Request, secret string
 		HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
-// visitor is the user who sends a request.
+// visitor is the user, or the anonymous client, that sends a request.
 type visitor struct {
 	session
-	anonymous bool // the visitor has no session, but the page allows anonymous access
+	anonymous bool // without a session; the page allows anonymous access
 	client    *control.Client
 }
 
-// findVisitor returns the visitor of a request. The result found is false if the request is not
-// admitted.
+// findVisitor returns the visitor of a request. found is false if the request must be rejected.
 func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	if sess, open := s.sessions.find(r, s.sessionCookie(r)); open {
 		return visitor{session: sess}, true
@@ -385,14 +381,14 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 // clientOf returns a client with the visitor's identity. The caller must close it.
 func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.ClientAs(v.peer) }
 
-// isLocal reports whether a request was sent from this machine and not forwarded by a proxy.
+// isLocal reports whether a request comes from this machine and was not forwarded by a proxy.
 func (s *Server) isLocal(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && addr.IP.IsLoopback() && !isForwarded(r)
 }
 
-// responseHeaders contains the headers of every response. They forbid loading resources from other sites,
-// embedding the page in another page, and caching.
+// responseHeaders contains the headers of every response. They forbid three things: loading resources from
+// other sites, embedding the page in another page, and caching.
 var responseHeaders = map[string]string{
 	"Cache-Control": "no-store",
 	"Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; " +
@@ -404,14 +400,13 @@ var responseHeaders = map[string]string{
 	"X-Frame-Options":              "DENY",
 }
 
-// compress compresses responses of more than a kilobyte for browsers that accept it. A response may
-// contain the session's token next to text from the URL. Compression can leak such a token to
-// another site that makes the browser send requests (BREACH). Such requests have no session and get
-// no token here, because the session cookie is SameSite=Strict.
+// compress compresses responses of more than a kilobyte for browsers that accept it. With compression, another
+// site could guess the token in a response by making the browser send requests (the attack BREACH). Here such
+// requests get no token, because the session cookie is SameSite=Strict.
 func compress(h http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
 	if err != nil {
-		panic("dashboard: " + err.Error()) // the options are constants
+		panic("dashboard: " + err.Error()) // cannot happen, since the options are constants
 	}
 	return wrap(h)
 }
@@ -432,7 +427,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set(name, value)
 		}
 		if r.TLS != nil {
-			// Behind a proxy, the proxy decides whether to send this header.
+			// Behind a proxy, that proxy decides whether to send this header.
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !validHost(r.Host) {
@@ -466,7 +461,7 @@ func (s *Server) handler() http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
 		if r.URL.Path == "/live" || r.URL.Path == "/api/events" {
-			mux.ServeHTTP(w, r) // no compression, so that an event reaches the browser immediately
+			mux.ServeHTTP(w, r) // not compressed, so that events reach the browser immediately
 			return
 		}
 		compressed.ServeHTTP(w, r)

@@ -13,13 +13,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are limits on links and sessions. See docs/decisions/0083.
+// These constants are limits on sign-in links and sessions. See docs/decisions/0083.
 const (
 	linkLifetime    = time.Minute
 	sessionLifetime = 12 * time.Hour
 	maxUserLinks    = 16          // maximum number of unused links of one user; a new link replaces the oldest
 	maxUserSessions = 32          // maximum number of sessions of one user; a new session replaces the oldest
-	failureWindow   = time.Second // in each such period, at most maxFailures invalid links get a normal reply
+	failureWindow   = time.Second // at most maxFailures invalid links get a normal reply in this time
 	maxFailures     = 5
 )
 
@@ -28,22 +28,23 @@ type session struct {
 	peer    control.Peer
 	host    string // host name, without the port, for which the session is valid
 	expires time.Time
-	token   string // token of the session's forms
+	token   string // token that the session's forms must contain
 }
 
-// sessions contains the links and sessions since the start of the service. It stores secrets only
-// as hashes. Its methods are safe for concurrent use.
+// sessions contains all sign-in links and sessions, until the service ends. It stores secrets only as hashes.
+// Its methods are safe for concurrent use.
 type sessions struct {
 	mu            sync.Mutex
 	links         map[[sha256.Size]byte]session // unused links, by the hash of the secret
 	openSessions  map[[sha256.Size]byte]session
-	failures      int // number of invalid secrets since failuresSince
+	failures      int // invalid secrets since failuresSince
 	failuresSince time.Time
 }
 
-// addLink returns a secret with which a browser can sign in once, as a peer on a host.
+// addLink adds a sign-in link and returns its secret. With the secret, a browser can sign in once as the peer,
+// on the given host.
 func (s *sessions) addLink(p control.Peer, host string) (secret string) {
-	p.PID, p.Right = 0, control.RightNone // each request checks the right again
+	p.PID, p.Right = 0, control.RightNone // each request determines the right again
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
@@ -52,8 +53,8 @@ func (s *sessions) addLink(p control.Peer, host string) (secret string) {
 	return secret
 }
 
-// signIn exchanges the secret of a link for a session on the same host, and returns the secret of
-// the session. The error is a *queue.Error.
+// signIn exchanges the secret of a link for a session on the same host. It returns the secret of the session.
+// The error is a *queue.Error.
 func (s *sessions) signIn(secret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +74,7 @@ func (s *sessions) signIn(secret, host string) (string, error) {
 var errInvalidLink = queue.Errorf(queue.CodeDenied,
 	"the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
-// countFailure counts an invalid secret and returns the error. The caller holds mu.
+// countFailure counts an invalid secret and returns the error for it. The caller holds mu.
 func (s *sessions) countFailure() error {
 	if now := time.Now(); now.Sub(s.failuresSince) > failureWindow {
 		s.failures, s.failuresSince = 0, now
@@ -84,7 +85,7 @@ func (s *sessions) countFailure() error {
 	return errInvalidLink
 }
 
-// find returns the session of a request, if it exists.
+// find returns the session whose secret is in the request's cookie. found is false if there is none.
 func (s *sessions) find(r *http.Request, cookie string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
@@ -97,7 +98,7 @@ func (s *sessions) find(r *http.Request, cookie string) (sess session, found boo
 	return session{}, false
 }
 
-// signOut ends the session of a request.
+// signOut ends the session whose secret is in the request's cookie.
 func (s *sessions) signOut(r *http.Request, cookie string) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
@@ -106,13 +107,13 @@ func (s *sessions) signOut(r *http.Request, cookie string) {
 	}
 }
 
-// hasToken reports whether a form was created for this session.
+// hasToken reports whether token is the form token of this session.
 func (s *session) hasToken(token string) bool {
 	return s.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// addSession adds a link or a session. It removes the expired ones. If the user then has too many,
-// it removes the oldest of the user.
+// addSession adds a link or a session to a map, and removes expired ones. If the user then has more than most,
+// it removes the user's oldest.
 func addSession(sessions map[[sha256.Size]byte]session, secret string, one session,
 	most int) map[[sha256.Size]byte]session {
 	if sessions == nil {
@@ -137,7 +138,7 @@ func addSession(sessions map[[sha256.Size]byte]session, secret string, one sessi
 	return sessions
 }
 
-// newSecret returns 256 random bits as text.
+// newSecret returns a text of 256 random bits.
 func newSecret() string {
 	var raw [32]byte
 	rand.Read(raw[:]) // never fails

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// visits returns a request with a session cookie.
+// visits returns a request that contains a session cookie with a secret.
 func visits(secret string) *http.Request {
 	r := httptest.NewRequest("GET", "http://a.localhost/", nil)
 	r.AddCookie(&http.Cookie{Name: "queuectl", Value: secret})
@@ -81,7 +81,7 @@ func TestWrongLinksAreBounded(t *testing.T) {
 	})
 }
 
-// The number of links and sessions is limited per user. A new one replaces the oldest of the user.
+// The number of links and sessions is limited per user. A new link or session replaces the user's oldest one.
 func TestUsersLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
@@ -111,7 +111,7 @@ func TestUsersLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Of the control sequences in a job's output, a page keeps only those for the eight colours.
+// A page removes all control sequences from a job's output except those for the eight colours.
 func TestRunsOfALine(t *testing.T) {
 	for text, want := range map[string][][2]string{
 		"plain":                     {{"plain", ""}},
@@ -219,7 +219,7 @@ func TestNamesOfLinks(t *testing.T) {
 	}
 }
 
-// The number of drawn branches of a dependency graph is limited.
+// A page shows only a limited number of branches of a dependency graph.
 func TestWideTreesAreBounded(t *testing.T) {
 	tree := &control.TreeView{Nodes: []control.TreeNode{{Seq: 1}}}
 	for i := range 5000 {
@@ -231,7 +231,7 @@ func TestWideTreesAreBounded(t *testing.T) {
 	}
 }
 
-// A page at an address beyond loopback requires TLS and host names.
+// A page at an address other than loopback requires TLS and host names.
 func TestWhereThePageMayBe(t *testing.T) {
 	for _, c := range []struct {
 		config Config

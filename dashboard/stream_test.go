@@ -8,11 +8,11 @@ import (
 	"weak"
 )
 
-// heldKey is the context key of a value. The test observes when the value is garbage-collected.
+// heldKey is the key of a context value. The test observes when that value is garbage-collected.
 type heldKey struct{}
 
-// After the end of a stream, its request is garbage-collected, even if the page is still running.
-// Closing the page ends the remaining streams.
+// After the end of a stream, its request is garbage-collected, even if the page continues to run. Closing the
+// page ends the remaining streams.
 func TestStreamsLeaveNothing(t *testing.T) {
 	streams, end := context.WithCancel(t.Context())
 	defer end()

@@ -21,15 +21,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeQueue is a queue whose responses have either a value in every field or no values. It also
-// decides the right of each request.
+// fakeQueue is a queue whose replies have a value in every field if filled is true, and no values otherwise. It
+// also determines the right of each request.
 type fakeQueue struct {
 	control.API
 	control.Authorizer
 	filled   bool
-	manyDead bool   // more dead jobs exist than a page groups, each with a different program
+	manyDead bool   // more dead jobs than a page groups, each with another program
 	state    string // state of every job; "" only if filled is false
-	hidden   string // the part of a job that is hidden
+	hidden   string // part of each job that is hidden
 	right    control.Right
 	user     string // name of the visitor
 }
@@ -53,7 +53,7 @@ func answer[T any](f *fakeQueue) (v T, err error) {
 	return v, nil
 }
 
-// fill sets v, which is a field with the given name, and all values inside it.
+// fill sets v, a field with the given name, and all values inside it.
 func (f *fakeQueue) fill(v reflect.Value, name string) {
 	switch special := map[string]string{"State": f.state, "HiddenParts": f.hidden, "User": "ann",
 		"Health": "degraded: no worker",
@@ -205,8 +205,8 @@ func (f *fakeQueue) Cancel(context.Context, control.Selection) (control.BulkResu
 // branchMark matches the marks that markedTemplates adds.
 var branchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
 
-// markedTemplates returns the templates of the pages as text templates, with a mark at the
-// beginning of each list of nodes. A branch of an if is such a list. It also returns all marks.
+// markedTemplates returns the templates of the pages as text templates, with a mark at the beginning of each
+// list of nodes, such as a branch of an if. It also returns all marks.
 func markedTemplates(t *testing.T) (all map[string]*template.Template, marks []string) {
 	all = map[string]*template.Template{}
 	seen := map[*parse.ListNode]bool{}
@@ -257,10 +257,9 @@ func eachList(l *parse.ListNode, f func(*parse.ListNode)) {
 	f(l)
 }
 
-// The test renders every page, and every part that a live update sends, from responses with a value
-// in every field and from responses without values. It does so for every state of the jobs, and for
-// visitors with different rights. That executes every branch of every template, so each field and
-// function that a template uses exists.
+// The test renders every page, and every part of it that is updated, from replies with a value in every field
+// and from replies without values. It uses every state of jobs, and visitors with different rights. So it
+// executes every branch of every template, which shows that all fields and functions that templates use exist.
 func TestTemplatesUseExistingFields(t *testing.T) {
 	marked, unused := markedTemplates(t)
 	render := func(name, path string, parts []string, p page) {
@@ -313,7 +312,7 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 			}
 		}
 	}
-	// More dead jobs exist than the page groups.
+	// Test a page with more dead jobs than it groups.
 	v := &visitor{client: (&fakeQueue{filled: true, manyDead: true, state: "dead", right: control.RightOperate}).client()}
 	defer v.client.Close()
 	for _, query := range []string{"", "error=text", "error=none"} {

@@ -54,12 +54,12 @@ var templateFuncs = template.FuncMap{
 	"visible":     visible,
 }
 
-// jobTemplateFunc converts a function that describes a job to a function for templates.
+// jobTemplateFunc adapts a function that describes a job, so that templates can call it.
 func jobTemplateFunc(describe func(*control.Job) string) func(control.Job) string {
 	return func(j control.Job) string { return visible(describe(&j)) }
 }
 
-// visible replaces characters that are invisible or change the display order by escapes.
+// visible replaces invisible characters, and those that change the display order, by escapes.
 func visible(text string) string {
 	hides := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) && !termtext.IsJoiner(r)
@@ -90,8 +90,8 @@ func withCommas(n int64) string {
 // plural formats a number and its noun, like "1 job" or "1,200 jobs".
 func plural(n int64, what string) string { return present.PluralWith(n, what, withCommas) }
 
-// ageElement returns the time since at as a clock that the browser advances. The function age in page.js
-// formats its text in the same way.
+// ageElement returns an HTML element that shows the time since at and that the browser updates. The function
+// age in page.js uses the same format.
 func ageElement(at control.Time, now time.Time) template.HTML {
 	if at == 0 {
 		return ""
@@ -100,15 +100,16 @@ func ageElement(at control.Time, now time.Time) template.HTML {
 		max(0, now.Sub(queue.Millis(at).Time()))/time.Second, present.AgeText(at, now)))
 }
 
-// emptyListHint returns a text about an empty list. It marks up the command in the text.
+// emptyListHint returns the HTML for a text about an empty list. The text may contain a command, which it marks
+// up.
 func emptyListHint(text string) template.HTML {
 	text, command, _ := strings.Cut(text, ": queuectl ")
 	return template.HTML(fmt.Sprintf(`<p class="none">%s: <code>queuectl %s</code></p>`, template.HTMLEscapeString(text),
 		template.HTMLEscapeString(command)))
 }
 
-// jobDetailText returns the most useful text about a job in a list: the reason for which it waits, and the
-// error or the reason of its last attempt.
+// jobDetailText returns the most useful text about a job in a list. It consists of the reason why the job
+// waits, and the error or the reason of its last attempt.
 func jobDetailText(j control.Job, now time.Time) string {
 	text, why := cmp.Or(present.EmptyIfNil(j.Error), present.EmptyIfNil(j.Reason)), present.WaitReasonOrDue(&j, now)
 	if text != "" && why != "" {
@@ -117,7 +118,7 @@ func jobDetailText(j control.Job, now time.Time) string {
 	return visible(why + text)
 }
 
-// relevantTime returns the time that a narrow list shows for a job. It is the first of these that exists:
+// relevantTime returns the time that a narrow list shows for a job. It is the first of these that the job has:
 // the end, a due time in the future, the start, the creation.
 func relevantTime(j control.Job, now time.Time) string {
 	due := present.DueTime(&j)
@@ -127,9 +128,8 @@ func relevantTime(j control.Job, now time.Time) string {
 	return present.ClockTime(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
 }
 
-// jobProperties returns the properties of a job that have a value. It leaves out the queue, which the page
-// shows as a link, the run time of a running job, which the page shows as a clock, and a waiting
-// time that is not final.
+// jobProperties returns the properties of a job that have a value. It leaves out the queue and the run time of
+// a running job, which the page shows elsewhere, and a waiting time that still grows.
 func jobProperties(j control.JobDetail) [][2]string {
 	if j.FinishedAt == 0 {
 		j.RunTimeMS = nil
@@ -139,7 +139,7 @@ func jobProperties(j control.JobDetail) [][2]string {
 	})
 }
 
-// attemptEnd returns how an attempt of a job ended, or that it is still running.
+// attemptEnd returns a text that says how an attempt of a job ended, or that it is still running.
 func attemptEnd(h control.Attempt, j control.JobDetail) string {
 	text := present.AttemptRemarks(&h, j.Spec["allow_background"] == true)
 	switch {
@@ -154,8 +154,7 @@ func attemptEnd(h control.Attempt, j control.JobDetail) string {
 	return visible(text)
 }
 
-// stateCount returns the number of jobs in a state. The function waitingCount returns the number of
-// waiting jobs.
+// stateCount returns the number of jobs in a state. See waitingCount for the number of waiting jobs.
 func stateCount(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
 
 func waitingCount(jobs map[string]int64) (n int64) {
@@ -167,16 +166,16 @@ func waitingCount(jobs map[string]int64) (n int64) {
 	return n
 }
 
-// line is one line of a job's output, split into runs of one colour.
+// line is one line of a job's output. It is split into runs, each of one colour.
 type line struct {
 	At       string `json:"at"`
 	IsStderr bool   `json:"err,omitempty"`
-	// ColourRuns contains pairs of a text and its colour. The colour is "" or the last digit of an SGR
-	// code from 30 to 37.
+	// ColourRuns contains pairs of a text and its colour. The colour is "" or the last digit of an SGR code (a
+	// terminal's colour code) from 30 to 37.
 	ColourRuns [][2]string `json:"runs,omitempty"`
-	// First says that this line starts a batch, which replaces all previous lines.
+	// First says that this line begins a batch that replaces all previous lines.
 	First      bool   `json:"first,omitempty"`
-	Unfinished bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
+	Unfinished bool   `json:"part,omitempty"`    // the next line replaces this unfinished one
 	Dropped    string `json:"dropped,omitempty"` // text to show instead of output that was not kept
 }
 
@@ -189,25 +188,24 @@ func (l *line) size() int {
 	return n
 }
 
-// These constants are the memory overhead in bytes of a line and of one of its runs, in addition to
-// their texts.
+// These constants are the memory overhead, in bytes, of a line and of a run.
 const (
 	lineCostBytes = 72
 	runCostBytes  = 32
 )
 
-// maxColourRuns is the maximum number of runs of a line. The last run contains the rest of the line.
+// maxColourRuns is the maximum number of runs of a line. The last run contains the rest of the line without its
+// colours.
 const maxColourRuns = 200
 
-// These expressions match control sequences as defined by ECMA-48, and control characters except
-// tabs.
+// These expressions match control sequences as defined by ECMA-48, and control characters other than tabs.
 var (
 	controlSequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ " +
 		"-~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")
 	colourSequence = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
 )
 
-// splitColourRuns splits a line into runs of one colour. It removes all other control sequences.
+// splitColourRuns splits a line into runs of one colour. It removes control sequences that do not set a colour.
 func splitColourRuns(text string) (runs [][2]string) {
 	colour, last := "", 0
 	var run strings.Builder // text of the current run

@@ -32,7 +32,7 @@ func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 	}
 }
 
-// The headline of the overview reports dead jobs, unless a more serious problem exists.
+// The headline of the overview reports dead jobs if there is no more serious problem.
 func TestVerdictNamesDeadJobs(t *testing.T) {
 	for _, c := range []struct {
 		health     string
@@ -51,8 +51,8 @@ func TestVerdictNamesDeadJobs(t *testing.T) {
 	}
 }
 
-// Invisible characters and characters that reorder other characters are escaped, except those that
-// are part of an emoji.
+// Invisible characters, and characters that change the order of others, are escaped. Those that are part of an
+// emoji are kept.
 func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "a\u202eb": `a\u202eb`, "a\u2060b": `a\u2060b`, "a\u00adb": `a\u00adb`,

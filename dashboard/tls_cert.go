@@ -11,16 +11,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants are limits for reading certificate files. A change of settings waits for the
-// read, and the file system may not respond.
+// These constants limit the reading of certificate files. A change of settings waits for it, and the file
+// system may not respond.
 const (
 	certTimeout  = 5 * time.Second
 	maxCertBytes = 1 << 20 // maximum size of each file in bytes
 )
 
-// loadCert reads a certificate and its key. If the files do not respond, the read continues in the
-// background, and further reads fail until it ends. An error is a *queue.Error of CodeInvalid that names the
-// setting.
+// loadCert reads a certificate and its key. If the file system does not respond within certTimeout, it returns
+// an error. The read continues in the background, and further reads fail until it ends. The error is a
+// *queue.Error of CodeInvalid that names the setting.
 func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	if !s.loadingCert.CompareAndSwap(false, true) {
 		return nil, queue.Invalid("web.tls_cert", "the certificate files are still being read after an earlier change; "+
@@ -45,7 +45,7 @@ func (s *Server) loadCert(cert, key string) (*tls.Certificate, error) {
 	}
 }
 
-// readPair reads a certificate and its key.
+// readPair reads a certificate and its key from two files.
 func readPair(cert, key string) (pair tls.Certificate, err error) {
 	certText, err := readRegularFile(cert)
 	if err != nil {
@@ -61,10 +61,10 @@ func readPair(cert, key string) (pair tls.Certificate, err error) {
 	return pair, err
 }
 
-// readRegularFile reads a regular file. It returns an error for other files, because reading them could
+// readRegularFile reads a file. If it is not a regular file, it returns an error, because reading it could
 // block.
 func readRegularFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block until it has a writer
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // without this, opening a FIFO would block
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ const (
 	sampleRows   = 5  // maximum number of jobs in a preview
 )
 
-// views contains the pages by path.
+// views contains the view of each page, by path.
 var views = map[string]*view{
 	"/{$}": {"overview", "overview", "", "queuectl status", overviewPage, []string{"verdict", "strip", "speed", "running",
 		"waiting", "queues", "deads", "done"}, nil, 0},
@@ -39,10 +39,10 @@ var views = map[string]*view{
 	"/workers": {"workers", "workers", "Workers", "queuectl worker list", workersPage, []string{"workers"}, nil, 0},
 }
 
-// expensivePageInterval is the update interval of pages with expensive queries.
+// expensivePageInterval is the minimum interval between updates of pages that need expensive queries.
 const expensivePageInterval = 5 * time.Second
 
-// overviewPage fills the first page, which summarises the queue.
+// overviewPage fills the first page, which gives an overview of the queue.
 func overviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	screen, err := v.client.Screen(ctx, control.ScreenParams{Rows: overviewRows})
 	if err != nil {
@@ -61,7 +61,7 @@ func overviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
 	return err
 }
 
-// overviewData is the data of the overview.
+// overviewData is the data of the page that overviewPage fills.
 type overviewData struct {
 	Screen                control.Screen
 	Queues                []control.QueueView
@@ -69,7 +69,7 @@ type overviewData struct {
 	VerdictKind, Headline string // the results of verdict
 }
 
-// verdict returns the headline of the overview, and its kind: ok, attention, degraded or failing.
+// verdict returns the headline of the overview. kind is ok, attention, degraded or failing.
 func verdict(st *control.Status) (kind, headline string) {
 	kind, headline, _ = strings.Cut(st.Health, ": ")
 	dead := st.Jobs[queue.Dead.String()]
@@ -82,7 +82,7 @@ func verdict(st *control.Status) (kind, headline string) {
 	return kind, "All is well"
 }
 
-// jobsPage fills a page of the list of jobs.
+// jobsPage fills a page of the list of jobs that the URL's filter selects.
 func jobsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	f, err := filterOf(q)
@@ -116,12 +116,12 @@ type jobsData struct {
 	Jobs            []control.Job
 	Filter          jobFilter
 	Tabs            []tab
-	LastAction      string // the action that was applied last; "" if none
+	LastAction      string // name of the action that was applied last; "" if none
 	LastActionCount int64  // number of jobs to which that action was applied
 	Next            string // path of the next page; "" on the last page
 }
 
-// jobIDOf returns the id of the job in a page's URL.
+// jobIDOf returns the id of the job that a page's URL names.
 func jobIDOf(u *url.URL) control.JobID {
 	if u.Path == "/job" {
 		return control.JobID(u.Query().Get("id"))
@@ -169,7 +169,7 @@ func jobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 // jobData is the data of the page of one job.
 type jobData struct {
 	Job            control.JobDetail
-	Why            *control.Why // nil if the job is not waiting
+	Why            *control.Why // nil if the job does not wait
 	DependencyTree *tree        // nil if the job has neither dependencies nor dependants
 	MayReadOutput  bool         // the visitor may see the output
 	Lines          []line       // the output of the attempt
@@ -186,11 +186,11 @@ type branch struct {
 // tree contains the dependencies and the dependants of a job.
 type tree struct {
 	Dependencies, Dependants []branch
-	More                     bool // some branches are not drawn
+	More                     bool // further branches were left out
 }
 
-// layoutTree converts a tree to nested lists with at most maxBranches branches. If a job occurs
-// several times, only its first occurrence has the jobs below it.
+// layoutTree converts a graph of jobs to nested lists of at most maxBranches branches in all. If a job occurs
+// several times, only its first occurrence has branches below it.
 func layoutTree(t *control.TreeView) *tree {
 	result, remaining := &tree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
@@ -228,13 +228,13 @@ func layoutTree(t *control.TreeView) *tree {
 	return result
 }
 
-// These constants are the maximum depth of a drawn tree and the maximum number of its branches.
+// These constants are the maximum depth of a tree on a page, and the maximum number of its branches.
 const (
 	maxDepth    = 12
 	maxBranches = 200
 )
 
-// readLastLines returns the last output lines of an attempt of a job. Attempt 0 means the last attempt.
+// readLastLines returns the last output lines of an attempt of a job. 0 means the last attempt.
 func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (list []line, err error) {
 	var o outputLines
 	n, bytes, dropped := maxShownLines, 0, false
@@ -257,13 +257,14 @@ func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt i
 	return list, err
 }
 
-// These constants are the maximum numbers of output lines and of their bytes in a new page.
+// These constants are the maximum number of output lines, and of their bytes, that a page has when it is
+// loaded.
 const (
 	maxShownLines = 200
 	maxShownBytes = 256 << 10
 )
 
-// schedulesPage fills the page of recurring jobs.
+// schedulesPage fills a page of the list of schedules.
 func schedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	list, err := v.client.ScheduleList(ctx, control.ScheduleList{Cursor: u.Query().Get("cursor")})
 	if err != nil {
@@ -273,7 +274,7 @@ func schedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
-			continue // the schedule was removed after the list was read
+			continue // the schedule was removed in the meantime
 		}
 		if err != nil {
 			return err
@@ -294,7 +295,7 @@ type schedulesData struct {
 	Next      string // cursor of the next page; "" on the last page
 }
 
-// statsRange is a period of the statistics page and the length of the steps of its graphs.
+// statsRange is a time range of the statistics page, and the length of the steps of its graphs.
 type statsRange struct {
 	Name   string
 	length time.Duration
@@ -302,14 +303,14 @@ type statsRange struct {
 	step   time.Duration
 }
 
-// statsRanges contains the periods that the statistics page offers.
+// statsRanges contains the time ranges that the statistics page offers.
 var statsRanges = []statsRange{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour},
 	{"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
-// periodStart returns the start of a period that ends now.
+// periodStart returns the start of a time range of length d that ends now.
 func periodStart(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
 
-// statisticsPage fills the page of statistics by queue.
+// statisticsPage fills the page with the statistics of each queue.
 func statisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	chosen := statsRanges[1]
 	if text := u.Query().Get("since"); text != "" {
@@ -332,17 +333,17 @@ func statisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error 
 
 // statisticsData is the data of the statistics page.
 type statisticsData struct {
-	Range  string // name of the chosen period
+	Range  string // name of the chosen time range
 	Ranges []statsRange
 	Grain  string // length of the steps: minute, hour or day
 	Queues []control.QueueStats
 	Plot   plot
 }
 
-// plot is a graph of the number of attempts that ended in each step of a period.
+// plot is a graph of how many attempts ended in each step of a time range.
 type plot struct {
 	EndedPath, FailedPath string // SVG paths in a box of plotWidth by plotHeight
-	MaxPerStep, Total     int64  // largest number in one period, and total number
+	MaxPerStep, Total     int64  // highest number in one step, and total number
 	Failed                int64  // number of failed attempts, part of Total
 	StartTime             control.Time
 }

@@ -17,23 +17,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// lineReader reads the client's messages, one per line, and passes valid messages to the library.
-// It replies to an invalid line with an error, as JSON-RPC requires. The library would instead end
-// the session together with all calls in progress. lineReader passes on the first message even if
-// it is invalid. The library then ends the session, which is right if a person types text where a
-// client should send messages. lineReader is not safe for concurrent use.
+// lineReader reads the client's messages, one per line, and passes valid messages to the library. It replies to
+// an invalid line with an error, as JSON-RPC requires. The library would instead end the session together with
+// all calls in progress. lineReader passes on the first message even if it is invalid. The library then ends
+// the session, as it should if a person types text instead of a client. lineReader is not safe for concurrent
+// use.
 type lineReader struct {
 	io.Closer
 	reader        *bufio.Reader
 	output        io.Writer
 	versionRead   bool   // the first message has been read
-	allowsBatches bool   // the protocol version permits batches: lines with several messages
-	unreadPart    []byte // part of the last line that the library has not read yet
+	allowsBatches bool   // the protocol version allows batches: several messages in a line
+	unreadPart    []byte // part of the current line that the library has not read yet
 	tracker       *requestTracker
 	ctx           context.Context // context of the session
 }
 
-// unbatchedVersion is the first protocol version without batches.
+// unbatchedVersion is the first version of the protocol without batches.
 const unbatchedVersion = "2025-06-18"
 
 // Read implements io.Reader.
@@ -68,7 +68,7 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readVersion reads the protocol version of the client from the first message.
+// readVersion reads the client's protocol version from the first message, and sets allowsBatches.
 func (l *lineReader) readVersion(line []byte) {
 	var hello struct {
 		Params struct {
@@ -80,9 +80,9 @@ func (l *lineReader) readVersion(line []byte) {
 	}
 }
 
-// checkLine returns what is wrong with a line. A line is valid if it is a valid message or, in a
-// session with batches, a valid batch. For a valid line, wrong is "". The result id is the id for
-// the reply: the id of the message, or null if the line is a batch or the id is invalid.
+// checkLine returns what is wrong with a line; "" if it is valid. A valid line is a valid message or, in a
+// session with batches, a valid batch. id is the id for the reply: that of the message, or null if the line is
+// a batch or the id is invalid.
 func (l *lineReader) checkLine(line []byte) (id json.RawMessage, wrong string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {
@@ -99,7 +99,7 @@ func (l *lineReader) checkLine(line []byte) (id json.RawMessage, wrong string) {
 		if _, wrong := checkMessage(one); wrong != "" {
 			return nullID, wrong
 		}
-		message, _ := jsonrpc.DecodeMessage(one) // no error, because checkMessage has already decoded the message
+		message, _ := jsonrpc.DecodeMessage(one) // no error, since checkMessage has accepted it
 		if request, is := message.(*jsonrpc.Request); is && request.ID.IsValid() {
 			if ids[request.ID.Raw()] {
 				return nullID, fmt.Sprintf("id: two requests in the batch have the id %v; use different ids", request.ID.Raw())
@@ -112,8 +112,8 @@ func (l *lineReader) checkLine(line []byte) (id json.RawMessage, wrong string) {
 
 var nullID = json.RawMessage("null")
 
-// checkMessage is checkLine for one message. Valid messages are requests, notifications and responses
-// of JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
+// checkMessage is like checkLine, for one message. Valid messages are the requests, notifications and responses
+// of JSON-RPC 2.0 whose parameters are an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil || m == nil {
@@ -146,8 +146,7 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	return id, ""
 }
 
-// nextLine returns the next line. If the line is too long, whole is false and the returned line is
-// incomplete.
+// nextLine returns the next line. If the line is too long, whole is false and only its beginning is returned.
 func (l *lineReader) nextLine() (line []byte, whole bool, err error) {
 	for whole = true; ; {
 		part, err := l.reader.ReadSlice('\n')
@@ -161,16 +160,16 @@ func (l *lineReader) nextLine() (line []byte, whole bool, err error) {
 	}
 }
 
-// replyError replies with an error to a line that is not passed on.
+// replyError sends an error as the reply to a line that is not passed on to the library.
 func (l *lineReader) replyError(id json.RawMessage, code int, why string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
 		"error": map[string]any{"code": code, "message": why}})
 	if err == nil {
-		l.output.Write(append(raw, '\n')) // if this write fails, the next reply will fail too
+		l.output.Write(append(raw, '\n')) // if this write fails, the next reply fails too
 	}
 }
 
-// sharedWriter is a writer for several goroutines. Each call of Write must contain whole lines.
+// sharedWriter is a writer that several goroutines can use. Each call of Write must contain whole lines.
 type sharedWriter struct {
 	io.WriteCloser
 	tracker *requestTracker

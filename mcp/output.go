@@ -5,9 +5,9 @@ import (
 	"maps"
 )
 
-// outputSchema returns the schema of a tool's structured result. It derives the schema from the results
-// of the API methods. Only the members that an abbreviated job always has are required. The members
-// error and code belong to failed calls.
+// outputSchema returns the schema of a tool's structured result. It derives the schema from the results of the
+// API methods. Only the members that an abbreviated job always has are required. The members error and code are
+// those of a failed call.
 func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
 	properties := maps.Clone(schemaMembers(results[cmp.Or(t.resultMethod, t.method)]))
 	if t.jobList != "" {
@@ -20,7 +20,7 @@ func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
 	return map[string]any{"type": "object", "properties": properties}
 }
 
-// jobListSchema returns the schema of a list of jobs, which may be abbreviated.
+// jobListSchema returns the schema of a list of jobs. Members may be missing in an abbreviated job.
 func jobListSchema(results map[string]map[string]any) map[string]any {
 	jobs, _ := schemaMembers(results["list"])["jobs"].(map[string]any)
 	job, _ := jobs["items"].(map[string]any)

@@ -23,8 +23,8 @@ func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.O
 	return control.LogsEnd{State: "completed"}, nil
 }
 
-// In the returned output, a line replaces missing bytes. If the stream of the missing bytes
-// is unknown, both streams have the line.
+// In the returned output, a line replaces missing bytes. If their stream is unknown, the output of both streams
+// has that line.
 func TestOutputMarksMissingBytes(t *testing.T) {
 	s := &server{api: outputQueue{pieces: []control.OutputPiece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reporter sends progress notifications for one call. It does so only if the client has requested
-// them with a token. The progress increases with each notification, as the protocol requires.
-// reporter is not safe for concurrent use.
+// reporter sends progress notifications for one call, if the client has requested them with a token. The
+// progress increases with each notification, as the protocol requires. A reporter is not safe for concurrent
+// use.
 type reporter struct {
 	session  *mcp.ServerSession
 	token    any
@@ -27,19 +27,19 @@ func reporterOf(r *mcp.CallToolRequest) *reporter {
 // isRequested reports whether the client has requested progress notifications.
 func (r *reporter) isRequested() bool { return r != nil && r.token != nil }
 
-// report sends the progress if it is higher than the last progress that was sent.
+// report sends the progress if it is higher than the one that was sent last.
 func (r *reporter) report(ctx context.Context, done, total float64, message string) {
 	if !r.isRequested() || done <= r.lastSent {
 		return
 	}
 	r.lastSent = done
-	// Ignore the error, because the reply will follow.
+	// Ignore the error, because the reply to the call still follows.
 	r.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 		ProgressToken: r.token, Progress: done, Total: total, Message: message,
 	})
 }
 
-// lastEvent returns the number of the last event. It returns nil if the client has not requested
+// lastEvent returns the number of the queue's last event. It returns nil if the client has requested no
 // progress notifications.
 func (s *server) lastEvent(ctx context.Context) *int64 {
 	if !s.progress.isRequested() {
@@ -47,14 +47,14 @@ func (s *server) lastEvent(ctx context.Context) *int64 {
 	}
 	status, err := s.api.Status(ctx, control.NoParams{})
 	if err != nil {
-		return nil // if the number is unknown, only later events are reported
+		return nil // then only later events are reported
 	}
 	return &status.LastEventSeq
 }
 
-// follow reports the progress of a job in percent. It reads the events after since or, if since is
-// nil, future events. The returned function stops the reporting and waits until the last
-// notification is sent. follow does nothing if the client has not requested progress notifications.
+// follow reports the progress of a job in percent until stop is called. It reads the events after since or, if
+// since is nil, future events. The function stop returns once the last notification is sent. follow does
+// nothing if the client has requested no progress notifications.
 func (s *server) follow(ctx context.Context, id control.JobID, since *int64) (stop func()) {
 	if !s.progress.isRequested() {
 		return func() {}
@@ -64,11 +64,11 @@ func (s *server) follow(ctx context.Context, id control.JobID, since *int64) (st
 	done := make(chan struct{})
 	go func() { // this goroutine ends when ctx ends
 		defer close(done)
-		c := s.connect() // a stream would delay other replies on the same connection
+		c := s.connect() // a stream would delay other replies on its connection
 		defer c.Close()
 		p := control.Events{Follow: true, Since: since, IDs: control.JobIDs{string(id)}}
 		p.Kinds = control.TextList{string(queue.EventProgress)}
-		// If Events fails, the client gets only the first and the last notification.
+		// Ignore an error: the client then gets only the first and the last notification.
 		c.Events(ctx, p, func(e control.Event) error {
 			if e.Percent != nil && *e.Percent < 100 {
 				s.progress.report(ctx, float64(*e.Percent), 100, fmt.Sprintf("job %s: %d %%", id, *e.Percent))

@@ -10,21 +10,21 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingerTime is the time for which calls may continue to wait for jobs after the end of the input.
-// The client has ended or is about to end, but a job may take hours. After lingerTime, the calls
-// return as if their own time limit had expired.
+// lingerTime is how long calls may continue to wait for jobs after the client has closed its input. The client
+// is then about to end, but a job may take hours. After lingerTime, the calls return as if their own time limit
+// had expired.
 const lingerTime = 5 * time.Second
 
-// requestTracker contains the requests that were read but not answered. A client may close the input right
-// after a request. When the library reads the end of the input, it ends the session together with
-// all calls in progress. Therefore lineReader delays the end of the input until all requests are
-// answered. A call that waits for jobs gets no reply if it does not end within twice lingerTime.
+// requestTracker contains the requests that were read but not answered yet. A client may close the input right
+// after a request. At the end of the input, the library ends the session and all calls in progress. Therefore
+// lineReader delays the end of the input until all requests are answered. A call that waits for jobs for more
+// than twice lingerTime gets no reply.
 type requestTracker struct {
 	waitCtx      context.Context // ends when calls must stop waiting for jobs
 	stopWaiting  context.CancelFunc
 	mu           sync.Mutex
 	waitsByID    map[any]bool  // unanswered requests by id; true if the call waits for jobs
-	answerSignal chan struct{} // closed at the next reply; nil unless a reader waits for a reply
+	answerSignal chan struct{} // closed at the next reply; nil if no caller waits for one
 }
 
 func newRequestTracker() *requestTracker {
@@ -32,7 +32,7 @@ func newRequestTracker() *requestTracker {
 	return &requestTracker{waitCtx: enough, stopWaiting: stop}
 }
 
-// recordRequests records the requests in a line.
+// recordRequests records the requests in a line that was read.
 func (t *requestTracker) recordRequests(line []byte) {
 	for _, message := range messagesOf(line) {
 		request, is := message.(*jsonrpc.Request)
@@ -57,7 +57,7 @@ func (t *requestTracker) recordRequests(line []byte) {
 	}
 }
 
-// waitsForJobs reports whether a request calls a tool that replies when jobs have ended.
+// waitsForJobs reports whether a request calls a tool that replies only when jobs have ended.
 func waitsForJobs(request *jsonrpc.Request) bool {
 	var call struct {
 		Name string `json:"name"`
@@ -68,7 +68,7 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 	return slices.ContainsFunc(tools, func(t tool) bool { return t.waits && t.name == call.Name })
 }
 
-// removeAnswered removes the requests to which a line replies.
+// removeAnswered removes the requests that a line with replies answers.
 func (t *requestTracker) removeAnswered(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {
@@ -87,8 +87,8 @@ func (t *requestTracker) remove(id any) {
 	}
 }
 
-// awaitAnswers returns when all requests are answered or ctx ends. After lingerTime, it makes calls stop
-// waiting for jobs. After twice lingerTime, it returns even if such calls are still unanswered.
+// awaitAnswers waits until all requests are answered or ctx ends. After lingerTime, it makes calls stop waiting
+// for jobs. After twice lingerTime, it returns even if such calls are unanswered.
 func (t *requestTracker) awaitAnswers(ctx context.Context) {
 	late, timer := false, time.After(2*lingerTime)
 	stop := time.AfterFunc(lingerTime, t.stopWaiting)
@@ -115,7 +115,7 @@ func (t *requestTracker) awaitAnswers(ctx context.Context) {
 	}
 }
 
-// messagesOf returns the messages in a line, which may be a batch. It skips messages that it cannot
+// messagesOf returns the messages in a line, which may be a batch. It leaves out messages that it cannot
 // decode.
 func messagesOf(line []byte) (messages []jsonrpc.Message) {
 	var list []json.RawMessage

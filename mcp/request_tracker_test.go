@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// The end of the input is delayed until all requests are answered. Calls that wait for jobs must
-// stop waiting after lingerTime. They then have lingerTime to reply.
+// The end of the input is delayed until all requests are answered. Calls that wait for jobs must stop waiting
+// after lingerTime. They then have another lingerTime to reply.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
 	}
-	const answerAfter = time.Minute // delay of the reply to the quick call
+	const answerAfter = time.Minute // delay of the reply to the call that waits for no job
 	for _, c := range []struct {
 		name  string
 		lines []string

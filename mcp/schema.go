@@ -7,13 +7,13 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// These bounds are used in several tools.
+// These bounds of parameters are used by several tools.
 var (
 	idListBounds = map[string]any{"maxItems": maxCallJobIDs}
 	waitBounds   = map[string]any{"maximum": maxWait.Seconds()}
 )
 
-// withBounds returns a copy of a parameter's schema with additional or replaced bounds.
+// withBounds returns a copy of the schema of a parameter in which bounds were added or replaced.
 func withBounds(parameter, bounds map[string]any) map[string]any {
 	s := maps.Clone(parameter)
 	maps.Copy(s, bounds)
@@ -28,9 +28,8 @@ func waitTimeSchema(description string) map[string]any {
 	return s
 }
 
-// schema returns the JSON Schema of a tool's arguments. It derives the schema from the parameters
-// of the tool's method. If others is true, the schema permits the parameter that selects jobs of
-// other users.
+// schema returns the JSON Schema of a tool's arguments. The schema is generated from the parameters of the
+// tool's method. If others is true, it includes the parameter that selects jobs of other users.
 func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	s := maps.Clone(method)
 	properties := maps.Clone(method["properties"].(map[string]any))
@@ -50,7 +49,8 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	return s
 }
 
-// hiddenParams returns the parameters of the tool's method that the tool does not accept.
+// hiddenParams returns the parameters of the tool's method that the tool does not accept. others is as in
+// schema.
 func (t *tool) hiddenParams(others bool) []string {
 	if others || t.method == "enqueue" { // in enqueue, the parameter user is the account that runs the job
 		return t.omitParams

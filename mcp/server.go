@@ -1,5 +1,5 @@
-// Package mcp lets coding agents use a queue through the Model Context Protocol
-// (modelcontextprotocol.io).
+// Package mcp lets coding agents use a queue through the Model Context Protocol (modelcontextprotocol.io). It
+// translates calls of tools to calls of the control API.
 //
 // Start with Serve. The table tools lists the tools that the server offers.
 package mcp
@@ -20,36 +20,35 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Options configures a server.
+// Options configure a server.
 type Options struct {
-	AllowChanges bool // offer the tools that change something
-	// AllUsers includes the jobs of other users, within the rights of the caller.
+	AllowChanges bool // also offer the tools that change something
+	// AllUsers includes the jobs of other users, as far as the caller's rights allow.
 	AllUsers bool
 	Version  string
-	// AddContext adds the caller's context, such as the working directory, to a job. It returns an
-	// error if the service would reject the job.
+	// AddContext adds the caller's context, such as the working directory, to a new job. It returns an error if
+	// the service would reject the job.
 	AddContext func(*queue.Spec) error
-	// Explain adds the user's next step to an error.
+	// Explain adds a next step for the user to an error.
 	Explain func(error) error
 }
 
-// descriptions has the lines NAME: DESCRIPTION for each tool, and a line "instructions" that describes the
-// tools as a whole to the client.
+// descriptions has the lines NAME: DESCRIPTION for each tool. The line "instructions" describes all tools
+// together to the client.
 //
 //go:embed descriptions.txt
 var descriptions string
 
-// description returns the description with a name.
+// description returns the text with a name in descriptions.
 func description(name string) string {
 	_, text, _ := strings.Cut("\n"+descriptions, "\n"+name+": ")
 	text, _, _ = strings.Cut(text, "\n")
 	return text
 }
 
-// Serve replies to one client until the client closes the input, which is not an error, or until
-// ctx ends. It may process several requests at the same time. Each request gets its own client from
-// connect, which is closed when the request ends. Therefore cancelling a wait does not interrupt
-// other requests.
+// Serve replies to one client until the client closes the input, which is not an error, or until ctx ends. It
+// may process several requests at the same time. Each request gets its own client from connect. That client is
+// closed at the end of the request, so cancelling a wait does not interrupt other requests.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
 		Version: o.Version}, &mcp.ServerOptions{Instructions: description("instructions"),
@@ -108,7 +107,7 @@ type api interface {
 	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
 }
 
-// server processes one call.
+// server executes one call of a tool.
 type server struct {
 	api      api
 	opt      Options
@@ -117,7 +116,7 @@ type server struct {
 	waitCtx  context.Context // ends when calls must stop waiting for jobs
 }
 
-// call runs a tool. An error is part of the result, so that the agent sees it.
+// call executes a tool. If the tool fails, the error is part of the result, so that the agent sees it.
 func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
 	answer, err := s.answer(ctx, t, raw)
 	if err != nil {
@@ -131,8 +130,7 @@ func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.Ca
 	return toolResult(answer, err != nil)
 }
 
-// toolResult converts an answer or an error to the result of a tool. The parameter wrong says
-// whether the answer is an error.
+// toolResult converts an answer to the result of a tool. wrong says that the answer is an error.
 func toolResult(answer any, wrong bool) *mcp.CallToolResult {
 	text, err := json.Marshal(answer)
 	if err != nil {
@@ -156,14 +154,14 @@ func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any,
 	return t.call(s, ctx, a)
 }
 
-// callerName returns the name of the user whose account runs the server.
+// callerName returns the name of the user that runs the server.
 func (s *server) callerName(ctx context.Context) (string, error) {
 	who, err := s.api.Whoami(ctx, control.NoParams{})
 	return who.User, err
 }
 
-// checkOwnJobs returns an error if another user has enqueued one of the jobs, unless Options.AllUsers
-// is set. See docs/decisions/0093.
+// checkOwnJobs returns an error if another user has enqueued one of the jobs. With Options.AllUsers, it accepts
+// all jobs. See docs/decisions/0093.
 func (s *server) checkOwnJobs(ctx context.Context, ids ...string) error {
 	if s.opt.AllUsers {
 		return nil
@@ -182,8 +180,8 @@ func (s *server) checkOwnJobs(ctx context.Context, ids ...string) error {
 	return err
 }
 
-// enqueuedJobError adds to an error what happened to a job that was enqueued. The format gets the id and the error. If
-// the job does not exist any more, the error says that instead.
+// enqueuedJobError returns an error about a job that was enqueued before err occurred. format gets the job's id
+// and err. If the job no longer exists, the error says only that.
 func enqueuedJobError(id control.JobID, err error, format string) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		return queue.Errorf(queue.CodeNotFound, "job %s was enqueued, but has been removed since then", id)

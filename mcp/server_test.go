@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The error of a tool is reported with its whole text, also if the text of the service is only a part of it, and with
-// the code of the service. Otherwise an agent would not learn that its job is enqueued, and enqueue it again.
+// The error of a tool contains its whole text and the code of the service, even if the text of the service is
+// only a part. Without the whole text, an agent would not learn that its job is enqueued, and would enqueue it
+// again.
 func TestErrorOfAToolKeepsItsText(t *testing.T) {
 	cause := queue.Errorf(queue.CodeUnavailable, "the service is stopping")
 	failing := &tool{call: func(*server, context.Context, arguments) (any, error) {

@@ -27,28 +27,29 @@ const (
 	maxShortTextChars  = 300         // maximum number of characters of a command or an error
 	defaultWait        = time.Minute // default time to wait for jobs
 	maxWait            = time.Hour   // maximum time to wait for jobs
-	waitParam          = "wait"      // parameter of run_and_wait
-	fullParam          = "full"      // parameter of the tools that abbreviate jobs
+	waitParam          = "wait"      // parameter of run_and_wait: time to wait
+	fullParam          = "full"      // parameter of tools that abbreviate jobs: do not abbreviate
 	userParam          = "user"      // parameter that selects jobs of other users
 )
 
-// tool is one row of the table of tools. Most tools call one API method. descriptions.txt describes the tools.
+// tool is one row of the table of tools, which agents can call. Most tools call one API method.
+// descriptions.txt describes the tools.
 type tool struct {
 	name        string
-	method      string         // method whose parameters the tool accepts
-	omitParams  []string       // parameters of the method that the tool does not accept
-	extraParams map[string]any // schemas of the additional parameters of the tool
-	// bounds contains bounds of parameters. They replace the bounds in the schema of the method and
-	// are stricter.
+	method      string         // method whose parameters the tool has
+	omitParams  []string       // parameters of the method that the tool does not have
+	extraParams map[string]any // schemas of further parameters of the tool
+	// bounds contains bounds of parameters that are stricter than those in the method's schema. They replace
+	// the bounds in that schema.
 	bounds   map[string]any
 	writes   bool // the tool changes something
 	destroys bool // the changes cannot be undone
-	runs     bool // the tool runs any command, which may have effects outside the queue
-	waits    bool // the tool replies when jobs have ended
-	// extraResults contains the schemas of the members that the result has in addition to the result of the method.
+	runs     bool // the tool can run any command, with effects outside the queue
+	waits    bool // the tool replies only when jobs have ended
+	// extraResults contains the schemas of members that the tool adds to the result of the method.
 	extraResults map[string]any
-	resultMethod string // method whose result the tool returns; "" means the field method
-	jobList      string // member of the result that lists jobs, which may be abbreviated; "" if none
+	resultMethod string // method whose result the tool returns; "" means method
+	jobList      string // result member that lists jobs, maybe abbreviated; "" if none
 	call         func(s *server, ctx context.Context, a arguments) (any, error)
 }
 
@@ -57,12 +58,12 @@ type arguments struct {
 	raw     json.RawMessage // parameters of the method
 	full    bool
 	wait    time.Duration
-	noRetry bool // the job is not retried, unless the parameters request retries
+	noRetry bool // do not retry the job by default; parameters may request retries
 }
 
 func typeSchema(kind string) map[string]any { return map[string]any{"type": kind} }
 
-// outputMemberSchemas contains the schemas of the members with the output of a job.
+// outputMemberSchemas contains the schemas of the result members that describe the output of a job.
 var outputMemberSchemas = map[string]any{"stdout": typeSchema("string"), "stderr": typeSchema("string"),
 	"cut": typeSchema("boolean")}
 
@@ -97,8 +98,8 @@ var tools = []tool{
 		call: onSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
 }
 
-// arguments decodes the arguments of a call. The parameter raw must be valid JSON. If others is
-// true, the parameter that selects jobs of other users is permitted.
+// arguments decodes the arguments of a call. raw must be valid JSON. If others is true, the parameter that
+// selects jobs of other users is accepted.
 func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err error) {
 	lacks := t.hiddenParams(others)
 	a.wait = defaultWait
@@ -131,7 +132,7 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 	return a, err
 }
 
-// checkWait returns an error if a time to wait is not positive or is too long.
+// checkWait returns an error if the duration of a wait is not positive or is too long.
 func checkWait(name string, d time.Duration) error {
 	if d <= 0 || d > maxWait {
 		return queue.Invalid(name, "must be more than 0 and at most 1h; call the tool again to wait longer")
@@ -165,8 +166,8 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"jobs": jobs, "next": page.Next}, nil
 }
 
-// readOwnJobParams decodes parameters that name one job. It returns an error if another user has enqueued
-// the job, unless Options.AllUsers is set.
+// readOwnJobParams decodes parameters that name one job. The function id returns the job's id from them. It
+// returns an error if another user has enqueued the job. With Options.AllUsers, it accepts all jobs.
 func readOwnJobParams[P any](s *server, ctx context.Context, a arguments, id func(*P) control.JobID) (p P, err error) {
 	if p, err = control.ParseParams[P](a.raw); err == nil {
 		err = s.checkOwnJobs(ctx, string(id(&p)))
@@ -208,7 +209,7 @@ func (s *server) logs(ctx context.Context, a arguments) (any, error) {
 	return s.output(ctx, p)
 }
 
-// output returns the end of both output streams of a job. Missing bytes are replaced by a line.
+// output returns the end of both output streams of a job. A line in it says where bytes are missing.
 func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.LastLines == nil {
 		p.LastLines = new(defaultOutputLines)
@@ -246,7 +247,8 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	return answer, err
 }
 
-// readableOutput returns output as UTF-8. It removes control sequences if the output comes from a terminal.
+// readableOutput returns output as valid UTF-8. It removes control sequences if the output comes from a
+// terminal.
 func readableOutput(output string, tty bool) string {
 	if tty {
 		return termtext.RenderText(output, false)
@@ -292,8 +294,8 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"ended": ended, "open": left.UnfinishedIDs, "timed_out": left.TimedOut}, err
 }
 
-// awaitJobs waits for jobs, as control.API.Wait does. If the client closes the input during the wait, it
-// returns within lingerTime, as if the timeout in p had expired.
+// awaitJobs waits for jobs like control.API.Wait. If the client closes the input during the wait, it returns
+// within lingerTime, as if the timeout in p had expired.
 func (s *server) awaitJobs(
 	ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
 	waiting, giveUp := context.WithCancel(ctx)
@@ -370,7 +372,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 }
 
 // onSelection returns the function of a tool that calls a method for selected jobs of the caller. The function
-// selection returns the selection in the parameters of the method.
+// selection returns the part of the method's parameters that selects the jobs.
 func onSelection[P any](method func(api, context.Context, P) (control.BulkResult, error),
 	selection func(*P) *control.Selection) func(s *server, ctx context.Context, a arguments) (any, error) {
 	return func(s *server, ctx context.Context, a arguments) (any, error) {
@@ -385,7 +387,7 @@ func onSelection[P any](method func(api, context.Context, P) (control.BulkResult
 	}
 }
 
-// ownSelection limits a selection to the jobs of the caller, unless Options.AllUsers is set.
+// ownSelection limits a selection to the jobs of the caller. With Options.AllUsers, it does nothing.
 func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.AllIDs()
 	if len(ids) > maxCallJobIDs {
@@ -399,7 +401,7 @@ func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err er
 	return err
 }
 
-// shortMembers lists the members of an abbreviated job. Members without a value are omitted.
+// shortMembers lists the members of an abbreviated job. Members without a value are left out.
 var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts",
 	"exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms",
 	"depends_on", "waits_for", "progress", "paused_at", "hidden"}
@@ -425,8 +427,8 @@ func (s *server) briefJob(j *control.Job) map[string]any {
 	return short
 }
 
-// setMember adds a member to an object, unless the value is empty. It truncates long commands,
-// errors and entries of lists.
+// setMember adds a member to an object if its value is not empty. It truncates long commands, errors and list
+// entries.
 func setMember(to map[string]any, name string, value any) {
 	switch v := value.(type) {
 	case nil:

@@ -1,6 +1,6 @@
-// Package metrics exports the state and the counters of a queue to Prometheus. It reads them
-// through the control API, with the rights of the user who requests them. It stores nothing,
-// because the store keeps all counters across restarts.
+// Package metrics exports the state and the counters of a queue to Prometheus. It reads them through the
+// control API, with the rights of the user who requests them. It keeps no state, because the store keeps all
+// counters across restarts.
 package metrics
 
 import (
@@ -15,23 +15,22 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// MaxQueues limits the number of queues that get their own label. Paused queues and queues with a
-// limit always get their own label. So do the queues that the store's statistics list by name: if
-// their counts moved to another label, a counter would decrease. OtherQueues is the common label of all
-// remaining queues. See docs/decisions/0086.
+// MaxQueues limits how many queues get their own label. Paused queues and queues with a limit always get one.
+// So do the queues that the store's statistics list by name, because a counter would decrease if their counts
+// moved to another label. All other queues share the label OtherQueues. See docs/decisions/0086.
 const (
 	MaxQueues   = 100
 	OtherQueues = "(others)"
 )
 
-// API contains the methods with which the metrics are computed. control.API implements it.
+// API contains the methods that return the values for the metrics. control.API implements it.
 type API interface {
 	control.StatsAPI
 	Status(ctx context.Context, p control.NoParams) (control.Status, error)
 	QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error)
 }
 
-// Registry returns a registry with the current metrics of a queue, as the user of api may see them.
+// Registry returns a registry with the current metrics of a queue. They contain what the user of api may see.
 func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.NoParams{})
 	if err != nil {
@@ -69,7 +68,7 @@ type queueMetrics struct {
 	waitTimes, runTimes             histogram
 }
 
-// outcomes lists the values of the label outcome.
+// outcomes lists the values of the label outcome, which says how attempts ended.
 var outcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
 
 func (q *queueMetrics) add(f *control.AttemptStatistics) {
@@ -83,7 +82,7 @@ func (q *queueMetrics) add(f *control.AttemptStatistics) {
 
 // histogram counts durations. Bucket i of a native histogram with schema 1 ends at 2^(i/2) seconds.
 type histogram struct {
-	// buckets contains the number of durations by bucket.
+	// buckets contains the number of durations in each bucket.
 	buckets    map[int]int64
 	sumSeconds float64 // sum of all durations
 }
@@ -98,13 +97,13 @@ func (h *histogram) add(s *control.DurationStatistics) {
 	h.sumSeconds += float64(s.SumMS) / 1000
 }
 
-// collector is a prometheus.Collector that reports the values that Registry has read.
+// collector is a prometheus.Collector. It reports the values that Registry has read.
 type collector struct {
 	status control.Status
 	queues map[string]*queueMetrics
 }
 
-// ensureQueue returns the values of a queue. All values of a new queue are zero.
+// ensureQueue returns the values of a queue. For a new queue, it adds zero values.
 func (c *collector) ensureQueue(name string) *queueMetrics {
 	q := c.queues[name]
 	if q == nil {
@@ -159,8 +158,8 @@ var (
 	runTimesDesc = newDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
-// Describe implements prometheus.Collector. It lists the metrics without Collect, so that the registry
-// notices if Collect reports another metric.
+// Describe implements prometheus.Collector. It lists the metrics itself, without calling Collect. So the
+// registry notices if Collect reports a metric that is not listed.
 func (c *collector) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{buildDesc, startedDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
 		enqueuedDesc, oldestReadyDesc, workersDesc, databaseBytesDesc, outputBytesDesc, queueRunningDesc,
@@ -216,8 +215,8 @@ func boolValue(b bool) float64 {
 	return 0
 }
 
-// nativeHistogram is a histogram of one queue. Clients that request native histograms get all buckets. Other
-// clients get classic histograms with every fourth bucket.
+// nativeHistogram is the histogram of one queue. Clients that request native histograms get all buckets. Other
+// clients get a classic histogram with every fourth bucket.
 type nativeHistogram struct {
 	desc  *prometheus.Desc
 	queue string
@@ -262,8 +261,8 @@ func (n *nativeHistogram) Write(out *dto.Metric) error {
 	return nil
 }
 
-// appendBucket returns spans with one additional bucket. The offset of a span is the number of buckets
-// between it and the previous span.
+// appendBucket adds a bucket to the spans of a native histogram, which are ranges of consecutive buckets. The
+// offset of a span is the number of buckets between it and the previous span.
 func appendBucket(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
 	end := int32(0)
 	for _, s := range spans {

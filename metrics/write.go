@@ -25,10 +25,10 @@ func WriteText(ctx context.Context, api API, w io.Writer) error {
 	return nil
 }
 
-// UnhealthyText is the text that callers write for a queue whose service does not reply.
+// UnhealthyText contains the metrics to write for a queue whose service does not reply.
 const UnhealthyText = "# HELP queuectl_healthy " + healthyHelp + "\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
 
-// Family is a metric with the values for all its labels, for JSON output.
+// Family is a metric with its values for all labels. It is used for JSON output.
 type Family struct {
 	Name    string   `json:"name"`
 	Help    string   `json:"help"`

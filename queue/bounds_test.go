@@ -27,8 +27,8 @@ func array(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
-// An object may have at most MaxMembers members. EachMember finds a duplicate name however many members there
-// are.
+// An object may have at most MaxMembers members. EachMember finds a name that occurs twice among any number of
+// members.
 func TestMembersAreBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {
 		return n, queue.EachMember([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
@@ -50,8 +50,8 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 }
 
-// A field accepts its maximum number of entries. If a spec has one more, parsing it fails with an error that
-// names the field.
+// A field accepts its maximum number of entries. With one more entry, parsing fails with an error that names
+// the field.
 func TestSpecBoundsEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, at, beyond string
@@ -74,8 +74,8 @@ func TestSpecBoundsEntries(t *testing.T) {
 	}
 }
 
-// An error lists at most 20 problems and says if there are more. The costly search for the nearest
-// known name happens only once.
+// An error lists at most 20 problems, and says if more exist. The search for the most similar name, which takes
+// long, happens only once.
 func TestFaultsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
 		raw := strings.ReplaceAll(object(n, "1"), `"k`, `"comman`)
@@ -101,8 +101,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// An error repeats only a short part of an invalid value, however long the value is, and is valid
-// UTF-8.
+// An error repeats only a short part of a long invalid value. The error is valid UTF-8.
 func TestErrorsClipInvalidValues(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("é", 1<<19), strings.Repeat(`\u0001`, 1<<17),
 		strings.Repeat("7", 1<<20), "1" + strings.Repeat("0", 1<<20) + "s"} {
@@ -147,7 +146,7 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// If an edit does not change a large value, it neither encodes nor decodes that value.
+// An edit neither encodes nor decodes a large value that it does not change.
 func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	large := &queue.Spec{Command: p("true"), Stdin: p(strings.Repeat("\x01", queue.MaxStdinBytes)),
 		Env: map[string]string{}}

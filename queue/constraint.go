@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Constraint defines which values a field of a job, or a parameter of a method, accepts. Both the
-// check of a value and the JSON Schema are derived from it, so they cannot differ.
+// Constraint defines which values a field of a job, or a parameter of a method, accepts. Both the check of a
+// value and the JSON Schema are generated from it, so they cannot differ.
 //
-// For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message
-// `unknown value "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
+// For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message `unknown value
+// "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
 type Constraint struct {
 	Range         *Range      // smallest and largest number, or duration in seconds
 	Enum          []string    // accepted texts; nil means any
-	TextFormat    *TextFormat // form of a text
-	EntryFormat   *TextFormat // form of each entry of a list, or of each value of a map
-	NameFormat    *TextFormat // form of each name in a map
+	TextFormat    *TextFormat // format of a text
+	EntryFormat   *TextFormat // format of each entry of a list, or of each map value
+	NameFormat    *TextFormat // format of each name in a map
 	ReservedNames []string    // names that must not occur in a map
 	MaxBytes      int         // size limit of a text, of each list entry, or of each map value; 0 means unlimited
 	MaxNameBytes  int         // size limit of each name in a map; 0 means unlimited
@@ -27,27 +27,27 @@ type Constraint struct {
 	MinItems      int         // smallest number of entries in a list
 	MaxItems      int         // largest number of entries in a list or a map; 0 means unlimited
 	NoDuplicates  bool        // a list must not contain an entry twice
-	MessageSuffix string      // appended to the message about an empty value or one outside the range
+	MessageSuffix string      // appended to the message about an invalid value
 }
 
-// Range limits a number. Both ends are included.
+// Range limits a number. Min and Max themselves are accepted.
 type Range struct {
 	Min, Max     float64
 	ExclusiveMin bool // Min itself is rejected
 }
 
-// TextFormat is a text format. Pattern is the JSON Schema regular expression for it. Valid reports
-// whether a text has the form. A form with Check uses Check instead of Valid.
+// TextFormat is a text format. Pattern is the JSON Schema regular expression for it. Valid reports whether a
+// text has the format. If Check is not nil, it is used instead of Valid.
 type TextFormat struct {
 	Pattern     string
 	Valid       func(string) bool
 	Description string // second part of the message "… is not …", like "an id: 1 to 128 letters"
-	// Check returns an error that says what is wrong with a text. It is nil if Valid and Description suffice.
+	// Check returns an error that says what is wrong with a text. It is nil if Valid is used.
 	Check  func(text string) error
 	Secret bool // messages must not repeat the text, which may be secret
 }
 
-// Accepts reports whether a text matches the form.
+// Accepts reports whether a text has the format.
 func (f *TextFormat) Accepts(text string) bool {
 	if f.Check != nil {
 		return f.Check(text) == nil
@@ -57,25 +57,25 @@ func (f *TextFormat) Accepts(text string) bool {
 
 const nameCharsText = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
 
-// Parts of the patterns below.
+// These are parts of the patterns below.
 const (
 	keyPattern    = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
 	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // a number from 1 to MaxDemandAmount
 	pathPattern   = `(/|[A-Za-z]:[\\/])[^\x00]*`
 )
 
-// The forms of texts.
+// These are the formats of texts.
 var (
 	IDFormat = &TextFormat{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid job id; use 1 to 128" +
 		nameCharsText}
-	// QueueNameFormat is the form of a queue's name.
+	// QueueNameFormat is the format of a queue's name.
 	QueueNameFormat = &TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
 		Description: "a valid queue name; use 1 to 64" + nameCharsText}
 	keyFormat = &TextFormat{Pattern: "^" + keyPattern + "$", Valid: ValidID, Description: "a valid key; use 1 to 128" +
 		nameCharsText}
 	pathFormat = &TextFormat{Pattern: "^(" + pathPattern + ")?$", Valid: validPath,
 		Description: "an absolute path; use the full path"}
-	// nonBlankFormat is the form of a text that is not just white space.
+	// nonBlankFormat is the format of a text that does not consist only of white space.
 	nonBlankFormat   = &TextFormat{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: isNotBlank, Description: "text"}
 	withoutNULFormat = &TextFormat{Pattern: `^[^\x00]*$`, Valid: hasNoNUL, Description: "free of NUL bytes; remove them"}
 	lockFormat       = &TextFormat{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Check: checkLock}
@@ -134,11 +134,12 @@ func checkLabelName(name string) error {
 	return nil
 }
 
-// ConstraintOf returns the constraint of a field of a job, or nil if any value of its kind is
-// accepted.
+// ConstraintOf returns the constraint of a job field. It returns nil if the field accepts any value of its
+// kind.
 func ConstraintOf(field string) *Constraint { return constraints()[field] }
 
-// constraints is computed at the first use, since a program that only sends jobs does not need it.
+// constraints returns the constraints of job fields by the name of the field. It computes them at the first
+// use, since a program that only sends jobs does not need them.
 var constraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
 		return &Constraint{Range: &Range{Min: low, Max: high}, MessageSuffix: note}
@@ -216,20 +217,19 @@ func (c *Constraint) CheckDuration(field string, d time.Duration) error {
 	return c.checkRange(field, d.Seconds(), quantityWords{"a duration", "short", "long", text})
 }
 
-// checkSize returns an error if the constraint does not accept the number of bytes.
+// checkSize returns an error if the constraint does not accept a size of n bytes.
 func (c *Constraint) checkSize(field string, n int64) error {
 	text := func(n float64) string { return FormatSize(int64(n)) }
 	return c.checkRange(field, float64(n), quantityWords{"a size", "small", "large", text})
 }
 
-// quantityWords describes how messages write one kind of value, such as durations.
+// quantityWords holds the words with which messages describe one kind of value, such as durations.
 type quantityWords struct {
-	name, lessWord, moreWord string // words for messages, like "a duration", "short" and "long"
+	name, lessWord, moreWord string // such as "a duration", "short" and "long"
 	text                     func(float64) string
 }
 
-// noUpperLimit is the maximum of a Range without an upper limit. Messages do not mention it, because no value
-// reaches it.
+// noUpperLimit is the maximum of a Range that has no upper limit. Messages do not mention this maximum.
 const noUpperLimit = 1e18
 
 func (c *Constraint) checkRange(field string, n float64, q quantityWords) error {
@@ -283,7 +283,7 @@ func (c *Constraint) CheckCount(field string, n int) error {
 	return nil
 }
 
-// CheckEntry returns an error if the constraint does not accept a list entry or map value.
+// CheckEntry returns an error if the constraint does not accept a list entry or a map value.
 func (c *Constraint) CheckEntry(field, text string) error {
 	if c.Enum != nil {
 		return c.checkWord(field, text)
@@ -291,7 +291,7 @@ func (c *Constraint) CheckEntry(field, text string) error {
 	return checkFormat(field, text, c.EntryFormat, c.MaxBytes)
 }
 
-// checkMember returns an error if the constraint does not accept a member of a map.
+// checkMember returns an error if the constraint does not accept a name and its value in a map.
 func (c *Constraint) checkMember(field, name, value string) error {
 	if err := checkFormat(field, name, c.NameFormat, c.MaxNameBytes); err != nil {
 		return err
@@ -327,7 +327,7 @@ func checkFormat(field, text string, form *TextFormat, maxBytes int) error {
 	return Invalid(field, "%q is not %s", Clip(text), form.Description)
 }
 
-// joinAlternatives returns words as "a, b or c".
+// joinAlternatives joins words to a text of the form "a, b or c".
 func joinAlternatives(words []string) string {
 	last := len(words) - 1
 	if last == 0 {
@@ -339,7 +339,7 @@ func joinAlternatives(words []string) string {
 // formatNumber formats a number without an exponent.
 func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// checkFields reports values of given fields that their constraints do not accept.
+// checkFields reports the fields of the spec whose values their constraints do not accept.
 func (s *Spec) checkFields(check fieldChecker) {
 	for _, f := range fields() {
 		c := f.constraint
@@ -356,7 +356,7 @@ func (s *Spec) checkFields(check fieldChecker) {
 	}
 }
 
-// checkMembers reports the members of a map that the constraint does not accept.
+// checkMembers reports the names and values of a map that the constraint does not accept.
 func (c *Constraint) checkMembers(check fieldChecker, field string, members map[string]string) {
 	for name, value := range members {
 		if e, _ := c.checkMember(field, name, value).(*Error); e != nil {
@@ -365,8 +365,7 @@ func (c *Constraint) checkMembers(check fieldChecker, field string, members map[
 	}
 }
 
-// check returns an error if the constraint of the field does not accept a value. v is the value as returned
-// by get.
+// check returns an error if the constraint of the field does not accept the value v, which comes from get.
 func (f *Field) check(v any) *Error {
 	c, err := f.constraint, error(nil)
 	switch v := v.(type) {

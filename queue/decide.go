@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// EndCause is how an attempt ended, as observed.
+// EndCause says how an attempt ended, as observed by the runner or the service.
 type EndCause uint8
 
-// The ways an attempt can end. The numbers are sent between service and runner, so they must not
-// change.
+// These are the ways in which an attempt can end. The numbers are sent between service and runner, so they must
+// not change.
 const (
 	EndExited             EndCause = iota + 1 // the command exited with an exit code
 	EndSignalled                              // a signal that queuectl did not send ended the command
@@ -34,33 +34,33 @@ const (
 	EndCannotStart                            // not started, because a file that the job names is missing or unusable
 )
 
-// Outcome describes how an attempt ended, as observed.
+// Outcome describes how an attempt ended, as observed by the runner or the service.
 type Outcome struct {
 	EndCause EndCause
 	ExitCode int64 // exit code, if EndCause is EndExited; 126 or 127 also if the command could not be run
 	Signal   int   // signal number, if EndCause is EndSignalled
 	Error    string
-	Isolated bool // true if the runner ran no other job
-	// HitMemoryLimit reports that a process of the attempt was killed, or refused memory, because of
-	// the job's own limit.
+	Isolated bool // the attempt was the runner's only job
+	// HitMemoryLimit means that a process of the attempt was killed, or got no memory, because of the job's own
+	// limit.
 	HitMemoryLimit bool
-	// WasPaused reports that the job was still paused by a user when the attempt ended.
+	// WasPaused means that a user had paused the job and it was still paused when the attempt ended.
 	WasPaused bool
 }
 
-// BackoffStrategy is how the retry delay grows from retry to retry.
+// BackoffStrategy determines how the retry delay grows from retry to retry.
 type BackoffStrategy string
 
-// The strategies. After n failed attempts, the delay is base^n seconds (Exponential), base × n seconds
-// (Linear), or always RetryPolicy.RetryDelay (Fixed).
+// These are the strategies. After n failed attempts, the delay is base^n seconds (Exponential), base × n
+// seconds (Linear), or always RetryPolicy.RetryDelay (Fixed).
 const (
 	Exponential BackoffStrategy = "exponential"
 	Linear      BackoffStrategy = "linear"
 	Fixed       BackoffStrategy = "fixed"
 )
 
-// Backoff holds the backoff settings of one job. A field that is 0, or a Jitter that is nil, means that the
-// service's setting applies.
+// Backoff holds the backoff settings of one job. If a field is 0, or Jitter is nil, the service's setting
+// applies.
 type Backoff struct {
 	Base     float64         `json:"base,omitempty"`
 	Strategy BackoffStrategy `json:"strategy,omitempty"`
@@ -68,7 +68,7 @@ type Backoff struct {
 	Jitter   *float64        `json:"jitter,omitempty"`
 }
 
-// RetryPolicy holds the service's backoff settings. The service reads them at each failure.
+// RetryPolicy holds the service's backoff settings. The service reads them again at each failure.
 type RetryPolicy struct {
 	Base       float64 // seconds, greater than 0
 	Strategy   BackoffStrategy
@@ -77,37 +77,37 @@ type RetryPolicy struct {
 	RetryDelay time.Duration
 }
 
-// A job that could not start because the machine lacked resources waits for shortagePause. Each
-// further shortage in a row doubles the wait, up to maxShortagePause. A shortage is not the job's
-// fault, so it uses none of the job's attempts. But after MaxShortages shortages in a row, the next
-// one counts as a failure, because the job itself may cause the shortage.
+// These constants concern a shortage: a job could not start, because the machine lacked resources. The job then
+// waits for shortagePause. Each further shortage in a row doubles the wait, up to maxShortagePause. A shortage
+// uses none of the job's attempts, since the job did not cause it. But after MaxShortages in a row, the next
+// one counts as a failure, because the job itself may be the cause.
 const (
 	shortagePause    = time.Second
 	maxShortagePause = 30 * time.Second
 	MaxShortages     = 100
 )
 
-// Decision is the consequence of an outcome: the job's next state, and how the attempt counts. The time Delay
-// begins when the store records the decision.
+// Decision is the consequence of an outcome: the job's next state, and how the attempt counts. Delay is
+// measured from the time when the store records the decision.
 type Decision struct {
 	State          State
 	Reason         Reason
 	Error          string
-	UsesAttempt    bool // the attempt uses one of the job's attempts
+	UsesAttempt    bool // the attempt counts towards the job's MaxAttempts
 	Delay          time.Duration
 	RecordsAttempt bool // the attempt gets its own row in the store
-	UsesDeferral   bool // the attempt uses one of the job's deferrals
-	CountsShortage bool // the attempt counts in the job's Shortages
-	NeedsIsolation bool // the next attempt gets a separate runner
-	CountsAsCrash  bool // counts toward PoisonCrashCount: the runner died while it ran only this job
+	UsesDeferral   bool // the attempt counts towards the job's Deferrals
+	CountsShortage bool // the attempt counts towards the job's Shortages
+	NeedsIsolation bool // the next attempt gets a runner without other jobs
+	CountsAsCrash  bool // counts as a RunnerCrash: the runner died with only this job
 }
 
-// PoisonCrashCount limits the RunnerCrashes of a job, which are the runners that died while they ran only
-// this job. At this number the job is dead, even if attempts remain.
+// PoisonCrashCount is the number of RunnerCrashes at which a job is dead, even if attempts remain. A
+// RunnerCrash is the death of a runner while it ran only this job.
 const PoisonCrashCount = 3
 
-// Decide returns the consequence of an attempt of job j that ended with outcome o. No other code
-// makes this decision. j is the job as it was claimed.
+// Decide returns the consequence of an attempt of job j with outcome o. j is the job as it was claimed. No
+// other code decides this.
 func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := decide(j, o, p)
 	if o.HitMemoryLimit && o.EndCause != EndOutOfMemory && (d.State == Failed || d.State == Dead) {
@@ -117,10 +117,10 @@ func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	return d
 }
 
-// decide is like Decide, without the note about the memory limit.
+// decide is like Decide, but does not add the note about the memory limit.
 func decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := Decision{Error: o.Error, RecordsAttempt: true}
-	switch o.EndCause { // these ends do not show whether the job kills its runner, so a suspect remains a suspect
+	switch o.EndCause { // after these ends, keep a suspicion that the job kills its runner
 	case EndStopped, EndShortage, EndNeverStarted, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted,
 		EndAccountChanged:
 		d.NeedsIsolation = j.NeedsIsolation
@@ -131,7 +131,7 @@ func decide(j *Job, o Outcome, p RetryPolicy) Decision {
 		return d.afterExit(j, o, p)
 	case EndExited:
 		return d.afterExit(j, o, p)
-	case EndCannotStart: // another attempt would fail too, so this counts like one of the job's no_retry_codes
+	case EndCannotStart: // treated like a no_retry_code, since a retry would fail too
 		if o.ExitCode != 127 {
 			o.ExitCode = 126
 		}
@@ -157,7 +157,7 @@ func decide(j *Job, o Outcome, p RetryPolicy) Decision {
 		d.State, d.Reason, d.UsesAttempt = Cancelled, ReasonCancelled, true
 	case EndStopped:
 		d.State, d.Reason = Pending, ReasonStopped
-		if o.WasPaused { // a paused job must not run again until a user releases it
+		if o.WasPaused { // it must not run again until a user releases it
 			d.State = Held
 		}
 	case EndShortage:
@@ -231,8 +231,8 @@ func (d Decision) afterExit(j *Job, o Outcome, p RetryPolicy) Decision {
 	return d.afterFailure(j, p)
 }
 
-// afterFailure completes the decision for a failure that uses an attempt: the job is retried if an attempt
-// remains, and dead otherwise.
+// afterFailure completes the decision for a failure that uses an attempt. If an attempt remains, the job is
+// retried; otherwise it is dead.
 func (d Decision) afterFailure(j *Job, p RetryPolicy) Decision {
 	d.UsesAttempt, d.State = true, Dead
 	if n := j.Attempts + 1; n < j.MaxAttempts {
@@ -241,7 +241,7 @@ func (d Decision) afterFailure(j *Job, p RetryPolicy) Decision {
 	return d
 }
 
-// causeOfLoss returns why the outcome of an attempt is unknown: as a reason, and as a text.
+// causeOfLoss returns why the outcome of an attempt is unknown, as a Reason and as a text.
 func (o *Outcome) causeOfLoss() (Reason, string) {
 	if o.EndCause == EndInterrupted || o.EndCause == EndPerhapsInterrupted {
 		return ReasonInterrupted, "the machine went down"
@@ -270,15 +270,14 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	default:
 		d.State = Dead
 		if j.Attempts+1 < j.MaxAttempts {
-			d.State = Failed // due immediately
+			d.State = Failed // without a delay
 		}
 	}
 	return d
 }
 
-// afterPossibleLoss completes the decision for an attempt that may never have started. The attempt
-// is recorded as if it had started. It uses an attempt only if the job must not run twice (on_lost
-// is hold or dead).
+// afterPossibleLoss completes the decision for an attempt that may never have started. It is recorded as if it
+// had started. It counts as an attempt only if the job must not run twice, that is, if on_lost is hold or dead.
 func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	reason, cause := o.causeOfLoss()
 	d.Reason, d.Error = reason, "it is unknown whether the job started, because "+cause
@@ -293,8 +292,8 @@ func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// retryDelay returns the delay between the n-th failed attempt of j and the next attempt. It is
-// never negative and never exceeds the maximum, whatever the base.
+// retryDelay returns the delay between the n-th failed attempt of j and the next attempt. It is never negative
+// and never above the maximum.
 func (p RetryPolicy) retryDelay(j *Job, n int) time.Duration {
 	settings := j.Backoff
 	if settings.Base != 0 {
@@ -323,8 +322,8 @@ func (p RetryPolicy) retryDelay(j *Job, n int) time.Duration {
 	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may be rounded up
 }
 
-// jitterFactor returns a number in [-1, 1) that differs between attempts and jobs, but is always the same for
-// the same attempt.
+// jitterFactor returns a number in [-1, 1) that looks random, but is always the same for the same attempt of a
+// job.
 func jitterFactor(seq int64, n int) float64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%d", seq, n)

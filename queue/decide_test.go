@@ -13,7 +13,7 @@ import (
 
 var policy = queue.RetryPolicy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
-// fourAttempts returns a job with four attempts, of which n have counted.
+// fourAttempts returns a job with four attempts, of which n are used.
 func fourAttempts(n int, set ...func(*queue.Job)) *queue.Job {
 	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing,
 		Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
@@ -30,12 +30,12 @@ func exited(code int64) queue.Outcome {
 func ok(codes ...int) func(*queue.Job)      { return func(j *queue.Job) { j.OkCodes = codes } }
 func noRetry(codes ...int) func(*queue.Job) { return func(j *queue.Job) { j.NoRetryCodes = codes } }
 
-// withCrashes makes a job a suspect: n runners have died while they ran only this job.
+// withCrashes makes a job suspected of killing its runner: n runners have died while they ran only this job.
 func withCrashes(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NeedsIsolation, j.RunnerCrashes = true, n }
 }
 
-// withRefunds sets how many times in a row the job could not be started.
+// withRefunds sets how many times in a row the job could not start because of a shortage.
 func withRefunds(n int) func(*queue.Job) { return func(j *queue.Job) { j.Shortages = n } }
 
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
@@ -44,8 +44,7 @@ func withDeferrals(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferrals = []int{75}, n }
 }
 
-// For every kind of end in the table, Decide returns the listed state and delay, and whether the
-// attempt counts.
+// For every row of the table, Decide returns the listed decision about the end of an attempt.
 func TestDecideMatchesTableOfEnds(t *testing.T) {
 	type row = queue.Decision
 	small := fourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
@@ -208,8 +207,8 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 	}
 }
 
-// A job that cannot start because of a shortage waits longer each time, up to half a minute. The delay
-// depends only on the job's own count of shortages.
+// A job that cannot start because of a shortage waits longer each time, up to half a minute. Only the job's own
+// count of shortages affects the delay.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{EndCause: queue.EndShortage},
@@ -225,8 +224,8 @@ func TestShortageDelayGrows(t *testing.T) {
 	}
 }
 
-// After any end, the job's next state is allowed by the state table. A job without remaining
-// attempts never runs again after a failure. No delay is negative.
+// After any end of an attempt, the state table allows the next state. A job without remaining attempts never
+// runs again after a failure. No delay is negative.
 func TestDecideFollowsStateTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := fourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"),
@@ -251,7 +250,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 	})
 }
 
-// An unknown end is a bug in the program, so Decide panics.
+// An unknown EndCause is a bug in the program, so Decide panics.
 func TestDecidePanicsOnUnknownEnd(t *testing.T) {
 	defer func() {
 		if recover() == nil {
@@ -302,8 +301,8 @@ func TestBackoffDelays(t *testing.T) {
 	}
 }
 
-// A delay is never negative or longer than the maximum, whatever the base, the number of attempts and the
-// jitter are.
+// Whatever the base, the number of attempts and the jitter are, a delay is neither negative nor longer than the
+// maximum.
 func TestBackoffNeverOverflows(t *testing.T) {
 	bases := rapid.OneOf(rapid.Float64Range(math.SmallestNonzeroFloat64, 1e9),
 		rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
@@ -324,8 +323,8 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	})
 }
 
-// A jitter of 0.2 changes a delay by at most 20 %. Different attempts get different amounts, but the same
-// attempt always gets the same one.
+// A jitter of 0.2 changes a delay by at most 20 %. Different attempts get different changes, but the same
+// attempt always gets the same change.
 func TestJitterStaysInItsBounds(t *testing.T) {
 	p := queue.RetryPolicy{Base: 1, Strategy: queue.Fixed, Max: time.Hour, Jitter: 0.2, RetryDelay: 100 * time.Second}
 	least, most := time.Hour, time.Duration(0)
@@ -342,8 +341,8 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	}
 }
 
-// If a file that a job names is missing, the job is dead after one attempt, because the file will be missing
-// at the next one too. The job's settings for the exit code take precedence.
+// If a file that a job names is missing, the job is dead after one attempt, since a retry would fail too. The
+// job's settings for the exit code have precedence over this rule.
 func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 	policy := queue.RetryPolicy{Base: 2, Strategy: queue.Exponential}
 	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {

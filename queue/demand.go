@@ -8,40 +8,40 @@ import (
 	"unicode"
 )
 
-// GateKind is the kind of thing that a gate limits.
+// GateKind is a kind of gate. A gate is a limited thing that a job needs in order to start, such as a lock.
 type GateKind uint8
 
-// The kinds of gates, in the order in which a claim checks them. The numbers are stored, so they must not
-// change. A new kind needs a number below GateResource, because resources must be last.
+// These are the kinds of gates, in the order in which a claim checks them. The numbers are stored, so they must
+// not change. A new kind needs a number below GateResource, because resources must be last.
 const (
 	GateUser     GateKind = 1   // limits the running jobs of one user
 	GateNode     GateKind = 2   // limits the nodes on which a job may run
 	GateLock     GateKind = 3   // limits the running jobs with the same key
-	GateRate     GateKind = 4   // limits the starts of jobs with the same key in a period
+	GateRate     GateKind = 4   // limits how many jobs with the same key start per period
 	GateResource GateKind = 100 // limits the units of a resource in use; always the last kind
 )
 
-// demandedKinds lists the kinds that a job may request.
+// demandedKinds lists the kinds of gates that a job can request.
 var demandedKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
 
-// DemandedKinds returns the kinds of gates that a job may request.
+// DemandedKinds returns the kinds of gates that a job can request.
 func DemandedKinds() []GateKind { return slices.Clone(demandedKinds) }
 
-// SharedOwner is the owner of gates that all users share.
+// SharedOwner is used instead of a uid as the owner of gates that all users share.
 const SharedOwner = -1 << 31
 
 // Demand is a gate that a job needs in order to start, in addition to its user's quota.
 type Demand struct {
 	Kind GateKind `json:"kind"` // GateNode, GateLock, GateRate or GateResource
 	Key  string   `json:"key"`  // key of the gate; for GateNode, a node's name or LABEL=VALUE
-	// Amount is, for a lock, the number of concurrent jobs; for a rate, the starts per period; for a
-	// resource, the units that the job takes; for a node, 1.
+	// Amount is the maximum number of running jobs for a lock, the maximum number of starts per period for a
+	// rate, and the number of units that the job takes for a resource. For a node it is 1.
 	Amount int           `json:"n"`
 	Period time.Duration `json:"per,omitempty"` // period of a rate
 }
 
-// Owner returns the owner of the gate, for a job of the user uid. Keys that begin with @, nodes and
-// resources belong to SharedOwner.
+// Owner returns the owner of the demanded gate for a job of the user uid. It returns SharedOwner for nodes,
+// resources, and keys that begin with @.
 func (d Demand) Owner(uid int) int {
 	if !d.HasLimit() || strings.HasPrefix(d.Key, "@") {
 		return SharedOwner
@@ -49,11 +49,11 @@ func (d Demand) Owner(uid int) int {
 	return uid
 }
 
-// HasLimit reports whether the demand also states the limit of its gate, as for a lock or a rate. The limits of
-// nodes and resources come from the nodes.
+// HasLimit reports whether the demand itself contains the limit of its gate, as for a lock or a rate. The limit
+// of a resource comes from the node instead.
 func (d Demand) HasLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
-// Units returns how many units of the gate one job takes.
+// Units returns how many units of the gate one job uses.
 func (d Demand) Units() int {
 	if d.Kind == GateResource {
 		return d.Amount
@@ -61,17 +61,16 @@ func (d Demand) Units() int {
 	return 1
 }
 
-// MaxDemandAmount limits the Amount of one demand, and MaxDemands limits the demands of one job.
+// MaxDemandAmount is the maximum Amount of one demand, and MaxDemands the maximum number of demands of one job.
 const (
 	MaxDemandAmount = 10_000
 	MaxDemands      = 16
 )
 
-// reportBugAdvice is the advice for demands that no request of a user can contain.
+// reportBugAdvice is the advice in errors about demands that no user's request can cause.
 const reportBugAdvice = "this is a bug in queuectl; please report it"
 
-// words returns what users call the thing that a job demands, and the field of a job that contains the
-// demand.
+// words returns the word that users know for the demanded thing, and the job field that contains the demand.
 func (d Demand) words() (noun, field string) {
 	switch d.Kind {
 	case GateNode:
@@ -84,9 +83,9 @@ func (d Demand) words() (noun, field string) {
 	return "resource", "resources"
 }
 
-// CheckDemands returns an error if a gate cannot meet some demand, or if the demands are not in the
-// order in which a claim checks gates. Resources come last, because a job reserves units of a
-// resource only if no other gate blocks it.
+// CheckDemands returns an error if a demand is invalid, or if the demands are not in the order in which a claim
+// checks gates. Resources come last, because a job reserves units of a resource only if no other gate blocks
+// it.
 func CheckDemands(list []Demand) error {
 	if len(list) > MaxDemands {
 		return Invalid("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
@@ -122,11 +121,11 @@ func CheckDemands(list []Demand) error {
 	return nil
 }
 
-// maxNodeKeyBytes is the maximum length of a node demand's key, in bytes. The key is a node name, or a
-// label and its value.
+// maxNodeKeyBytes is the maximum length of a node demand's key, in bytes. Such a key is a node's name, or
+// LABEL=VALUE.
 const maxNodeKeyBytes = 512
 
-// validKey reports whether the demand's key is valid for its kind.
+// validKey reports whether the key of the demand is valid for its kind.
 func validKey(d Demand) bool {
 	if d.Kind == GateNode {
 		label, value, labelled := strings.Cut(d.Key, "=")
@@ -136,8 +135,8 @@ func validKey(d Demand) bool {
 	return ValidID(strings.TrimPrefix(d.Key, "@"))
 }
 
-// GateSignature returns a text that contains the gates of the demands, and how many units of each a job takes.
-// If two jobs have the same text, any room at the gates that suffices for one also suffices for the other.
+// GateSignature returns a text that identifies the gates of the demands and the number of units of each. Jobs
+// with the same text need the same room at the same gates.
 func GateSignature(list []Demand) string {
 	var b strings.Builder
 	for _, d := range list {

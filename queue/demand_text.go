@@ -15,7 +15,7 @@ const MaxQueueName = 64
 // ValidQueue reports whether name is a valid queue name.
 func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(name) }
 
-// periods maps the letters of the periods of a rate to durations.
+// periods maps the letter of a period in a rate to its duration.
 var periods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
 // parseAmount parses a number from 1 to MaxDemandAmount. It accepts only digits.
@@ -24,8 +24,8 @@ func parseAmount(text string) (n int, ok bool) {
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemandAmount
 }
 
-// ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, Amount is
-// 0, because a separate rule sets its limit.
+// ParseLock parses a lock as users write it: KEY or KEY:n. Amount is 0 for a shared key without a number, since
+// a separate rule sets the limit of that key.
 func ParseLock(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
 	d := Demand{Kind: GateLock, Key: key, Amount: 1}
@@ -46,7 +46,8 @@ func ParseLock(text string) (Demand, error) {
 	return d, nil
 }
 
-// ParseRate parses a rate as users write it: KEY=N/PERIOD, or a shared key alone, for which Amount is 0.
+// ParseRate parses a rate as users write it: KEY=N/PERIOD. A shared key may also be given alone; Amount is then
+// 0.
 func ParseRate(text string) (Demand, error) {
 	key, rate, counted := strings.Cut(text, "=")
 	if d := (Demand{Kind: GateRate, Key: key}); !counted && strings.HasPrefix(key, "@") && validKey(d) {
@@ -75,8 +76,8 @@ func ParseRate(text string) (Demand, error) {
 	return d, nil
 }
 
-// String returns the demand as users write it: KEY or KEY:n for a lock, KEY=n/period for a rate,
-// NAME=n for a resource.
+// String returns the demand as users write it: a lock as KEY or KEY:n, a rate as KEY=n/period, and a resource
+// as NAME=n.
 func (d Demand) String() string {
 	switch d.Kind {
 	case GateLock:
@@ -102,7 +103,8 @@ func FormatPeriod(per time.Duration) string {
 	return FormatDuration(per)
 }
 
-// FormatDemand returns the job's first demand of a kind as users write it, or nil if it has none.
+// FormatDemand returns the job's first demand of a kind as users write it, or nil if it has no demand of that
+// kind.
 func FormatDemand(j *Job, kind GateKind) *string {
 	if texts := formatDemands(j, kind); len(texts) > 0 {
 		return &texts[0]
@@ -110,7 +112,7 @@ func FormatDemand(j *Job, kind GateKind) *string {
 	return nil
 }
 
-// formatDemands returns the job's demands of a kind as users write them.
+// formatDemands returns the job's demands of one kind as users write them.
 func formatDemands(j *Job, kind GateKind) (texts []string) {
 	for _, d := range j.Demands {
 		if d.Kind == kind {
@@ -120,7 +122,8 @@ func formatDemands(j *Job, kind GateKind) (texts []string) {
 	return texts
 }
 
-// DemandedUnits returns the number of units of each resource that a job needs, or nil if it needs none.
+// DemandedUnits returns the number of units of each resource that a job needs, by the resource's name. It
+// returns nil if the job needs no resources.
 func DemandedUnits(j *Job) map[string]int {
 	var counts map[string]int
 	for _, d := range j.Demands {
@@ -134,8 +137,8 @@ func DemandedUnits(j *Job) map[string]int {
 	return counts
 }
 
-// resolveDemands returns the gates named in a spec, in the order in which a claim checks them.
-// checkFields has already reported invalid gates.
+// resolveDemands returns the gates named in a spec, in the order in which a claim checks them. It ignores
+// invalid gates, which checkFields has reported.
 func resolveDemands(s *Spec) (list []Demand) {
 	add := func(d Demand, _ error) { list = append(list, d) }
 	if s.NodeSelector != nil {
@@ -154,7 +157,7 @@ func resolveDemands(s *Spec) (list []Demand) {
 	return list
 }
 
-// conditionNames contains the names of the values of DependencyCondition.
+// conditionNames contains the names of the conditions, as users write them.
 var conditionNames = []string{ParentCompleted: "completed", ParentDead: "dead", ParentEnded: "ended"}
 
 // String returns the condition as users write it.
@@ -162,7 +165,7 @@ func (e DependencyCondition) String() string {
 	return conditionNames[min(int(e), len(conditionNames)-1)]
 }
 
-// dependencyFailureNames contains the names of the values of OnDependencyFailure.
+// dependencyFailureNames contains the names of the values of OnDependencyFailure, as users write them.
 var dependencyFailureNames = []string{DependencyFailureCancel: "cancel", DependencyFailureHold: "hold",
 	DependencyFailureRun: "run"}
 
@@ -171,7 +174,7 @@ func (o OnDependencyFailure) String() string {
 	return dependencyFailureNames[min(int(o), len(dependencyFailureNames)-1)]
 }
 
-// ParseDependency parses a dependency as users write it: ID or ID:how.
+// ParseDependency parses a dependency as users write it: ID or ID:condition.
 func ParseDependency(text string) (id string, condition DependencyCondition, err error) {
 	id, name, hasCondition := strings.Cut(text, ":")
 	condition = ParentCompleted
@@ -185,8 +188,8 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 	return id, condition, nil
 }
 
-// resolveDependencies sets the job's dependencies and reports duplicates. The store finds the
-// parents by their ids later. checkFields has already reported malformed entries.
+// resolveDependencies sets the job's dependencies and reports duplicates. Later, the store finds the parents by
+// their ids. Malformed entries are ignored, since checkFields has reported them.
 func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {
@@ -203,8 +206,8 @@ func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 		""))))
 }
 
-// FormatUnits appends the units of one resource that a job holds to text. The format is NAME=0,2
-// with spaces between resources.
+// FormatUnits appends to text the units of one resource that a job holds. The format is NAME=0,2, with a space
+// between resources.
 func FormatUnits(text, name string, units []int) string {
 	words := make([]string, len(units))
 	for i, u := range units {
@@ -231,7 +234,7 @@ func ParseUnits(text string, each func(name string, units []int)) {
 	}
 }
 
-// PickFreeUnits returns the first n units that are not taken.
+// PickFreeUnits returns the n lowest units that are not in taken.
 func PickFreeUnits(n int, taken map[int]bool) (units []int) {
 	for u := 0; len(units) < n; u++ {
 		if !taken[u] {

@@ -43,8 +43,8 @@ func TestResolveGatesAndParents(t *testing.T) {
 	}
 }
 
-// A rate limits the starts of jobs that share its key, so a rate without a key limits nothing and
-// is rejected. The message shows how to write it.
+// A rate limits the starts of jobs that share its key, so a rate without a key is rejected. The message shows
+// how to write a rate.
 func TestRateNeedsKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"1/s":  `the rate "1/s" has no key; write it like api=1/s`,

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// SpecOf returns a spec that requests the same job. The spec contains every field that affects how the job
-// runs, so that the current defaults have no effect.
+// SpecOf returns a spec that requests the same job as j. The spec sets every field that affects how the job
+// runs, so that current defaults do not change the job.
 func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
@@ -51,7 +51,7 @@ func SpecOf(j *Job) *Spec {
 	return s
 }
 
-// valuesByName returns entries of the form NAME=value as a map, or nil without entries.
+// valuesByName converts entries of the form NAME=value to a map. It returns nil without entries.
 func valuesByName(entries []string) map[string]string {
 	if len(entries) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func valuesByName(entries []string) map[string]string {
 	return values
 }
 
-// NonZeroPtr returns a pointer to v, or nil if v is its type's zero value.
+// NonZeroPtr returns a pointer to v, or nil if v is the zero value of its type.
 func NonZeroPtr[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -73,8 +73,8 @@ func NonZeroPtr[T comparable](v T) *T {
 	return &v
 }
 
-// merge sets the field like set, but adds the entries of a map to those that the map has already. A null entry
-// removes the entry.
+// merge sets the field from JSON. Unlike set, it adds the entries of a map to the existing entries. A null
+// value removes an entry.
 func (f *Field) merge(s *Spec, value json.RawMessage) error {
 	if f.Kind != KindMap {
 		return f.set(s, value)
@@ -95,15 +95,15 @@ func (f *Field) merge(s *Spec, value json.RawMessage) error {
 	return nil
 }
 
-// excludedFields lists for each field the other fields that it excludes. When the field is
-// given, it replaces them.
+// excludedFields lists, for each field, the other fields that it excludes. Giving the field clears the excluded
+// fields.
 var excludedFields = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"},
 	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"},
 	"delay": {"run_at"},
 }
 
-// clearExcluded clears the fields of s that the named field excludes, except those for which the function given
+// clearExcluded clears the fields that the field name excludes. It keeps those for which the function given
 // returns true.
 func (s *Spec) clearExcluded(name string, given func(other string) bool) {
 	for _, other := range excludedFields[name] {
@@ -113,8 +113,7 @@ func (s *Spec) clearExcluded(name string, given func(other string) bool) {
 	}
 }
 
-// Override sets the fields that flags gives. They replace the fields of s with the same name, and the fields that
-// they exclude. Maps are merged.
+// Override sets in s the fields that flags sets. It clears the fields that these exclude, and merges maps.
 func (s *Spec) Override(flags *Spec) {
 	isGiven := func(name string) bool { return !fieldsByName()[name].in(flags).IsNil() }
 	for _, f := range fields() {
@@ -133,10 +132,9 @@ func (s *Spec) Override(flags *Spec) {
 	}
 }
 
-// Edit changes a waiting job according to a merge patch (RFC 7386). The parameter set is a JSON
-// object of fields. The value null restores a field's default, and maps are merged. Edit does not
-// change the account that the job runs as; only a caller that knows the accounts can change it. If
-// Edit returns an error, the job is unchanged.
+// Edit changes a waiting job according to a merge patch (RFC 7386). set is a JSON object of fields. The value
+// null restores a field's default. Maps are merged. Edit does not change the account that the job runs as; the
+// caller does that. If Edit returns an error, the job is unchanged.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	patch, err := readPatch(set)
 	if err != nil {
@@ -155,7 +153,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		}
 	}
 	if isNull(patch["delay"]) {
-		s.RunAt = nil // delay null removes run_at, since a stored job has no delay
+		s.RunAt = nil // null for delay clears run_at: a stored job has no delay
 	}
 	if err := s.setMembers(set, nil, (*Field).merge); err != nil {
 		return err
@@ -180,38 +178,37 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if depends {
 		j.DependsOn, j.OnDependencyFailure = edited.DependsOn, edited.OnDependencyFailure
 		if j.DependsOn == nil {
-			j.DependsOn = []Dependency{} // empty, because nil would leave the dependencies unchanged
+			j.DependsOn = []Dependency{} // not nil, which would leave the dependencies unchanged
 		}
 	}
 	j.setDueTime(&edited, s, patch)
 	return nil
 }
 
-// setDueTime sets the time when an edited job is due. If the patch removes that time, the job is due
-// now.
+// setDueTime sets the time at which the edited job is due. If the patch clears that time, the job is due now.
 func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]json.RawMessage) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
 	}
 	j.Delay = edited.Delay
 	if (isNull(patch["run_at"]) || isNull(patch["delay"])) && edited.RunAt == 0 && edited.Delay == 0 {
-		j.Delay = time.Nanosecond // the patch removed the time, so the job is due now
+		j.Delay = time.Nanosecond // the patch cleared the time, so the job is due now
 	}
 	if given.Delay != nil && *given.Delay == 0 {
-		j.Delay = time.Nanosecond // a delay of 0 means that the job is due now
+		j.Delay = time.Nanosecond // an explicit delay of 0 also means due now
 	}
 }
 
 // UneditableField is the only field that an edit cannot change.
 const UneditableField = "id"
 
-// JointEditFields names a field that an edit may contain only together with the field With.
+// JointEditFields says that an edit may contain Field only together with With.
 var JointEditFields = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
 
-// isNull reports whether a field of a patch is null. The value of a field that is not in the patch is nil.
+// isNull reports whether a patch sets a field to null. value is nil if the patch does not contain the field.
 func isNull(value json.RawMessage) bool { return string(value) == "null" }
 
-// readPatch returns the fields that an edit changes, with their values. It does not check the values.
+// readPatch returns the values of a merge patch by field. It does not check the values.
 func readPatch(set json.RawMessage) (map[string]json.RawMessage, error) {
 	patch := map[string]json.RawMessage{}
 	err := EachMember(set, func(name string, value json.RawMessage) error {

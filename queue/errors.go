@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Code is a kind of failure on which a caller can act. On the wire it is data.code. Package control
-// defines the numbers and exit codes.
+// Code is a kind of failure on which a caller can act. In the protocol it is the member data.code. Package
+// control defines the numbers and exit codes that belong to it.
 type Code string
 
-// The codes in the protocol's error table.
+// These are the codes in the error table of the protocol.
 const (
 	CodeInvalid        Code = "invalid"
 	CodeInvalidRequest Code = "invalid_request"
@@ -29,13 +29,13 @@ const (
 	CodeInternal       Code = "internal"
 )
 
-// Error is a failure with a code. errors.Is considers two Errors the same if they have the same code. So a
-// client can test for an error that the service has sent.
+// Error is a failure with a code. Two Errors with the same code are the same for errors.Is, so a client can
+// test for an error of the service.
 type Error struct {
 	Code    Code
 	Field   string // field that the error is about; "" if none
 	Index   int    // number of the job in a batch, from 1; 0 if none
-	Message string // text for users, with the next step if there is one
+	Message string // text for users, with a next step if possible
 }
 
 // Error returns the message, preceded by the number of the job and the field, if set.
@@ -50,7 +50,8 @@ func (e *Error) Error() string {
 	return s
 }
 
-// WithIndex returns a copy of the error that is about one job of a batch. index is the job's number, from 1.
+// WithIndex returns a copy of the error that says which job of a batch it is about. index is the job's number,
+// from 1.
 func (e *Error) WithIndex(index int) *Error {
 	indexed := *e
 	indexed.Index = index
@@ -63,7 +64,7 @@ func (e *Error) Is(target error) bool {
 	return ok && t.Code == e.Code
 }
 
-// The sentinels, for errors.Is.
+// These are errors for errors.Is, one for each code.
 var (
 	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid"}
 	ErrInvalidRequest = &Error{Code: CodeInvalidRequest, Message: "invalid request"}
@@ -86,12 +87,12 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid returns an Error of CodeInvalid about a field. It clips the field's name.
+// Invalid returns an Error of CodeInvalid about a field. It clips a long name of the field.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: Clip(field), Message: fmt.Sprintf(format, args...)}
 }
 
-// maxClipBytes is how much of a text an error repeats, in bytes of JSON.
+// maxClipBytes is the maximum length of a text that an error repeats, in bytes of JSON.
 const maxClipBytes = 80
 
 // Clip shortens a text for an error message. A text that takes more than 80 bytes as JSON is cut
@@ -101,7 +102,7 @@ func Clip(s string) string { return ClipJSON(s, maxClipBytes) }
 // ClipJSON shortens a text to the given number of JSON bytes, not counting quotes and the ellipsis.
 // A longer text is cut after a whole character and ends with an ellipsis.
 func ClipJSON(s string, limit int) string {
-	if 6*len(s) <= limit { // JSON takes at most six bytes for one
+	if 6*len(s) <= limit { // JSON needs at most six bytes for one byte
 		return s
 	}
 	total := 0
@@ -132,16 +133,16 @@ func jsonSize(rest string, r rune) int {
 	return utf8.RuneLen(r)
 }
 
-// maxListedErrors is how many problems of one input an error lists.
+// maxListedErrors is the maximum number of problems with one input that an error lists.
 const maxListedErrors = 20
 
-// errorList collects the problems of one input.
+// errorList collects the problems with one input.
 type errorList struct {
 	list      []error
 	truncated bool
 }
 
-// add records a problem. After maxListedErrors problems, it only notes that there are more.
+// add records a problem. After maxListedErrors problems, it only records that there are more.
 func (l *errorList) add(fault error) {
 	if len(l.list) == maxListedErrors {
 		l.truncated = true
@@ -150,8 +151,8 @@ func (l *errorList) add(fault error) {
 	l.list = append(l.list, fault)
 }
 
-// err combines all problems into one *Error with the field of the first. It returns nil if there
-// are none.
+// err combines all problems into one *Error, with the field of the first problem. It returns nil without
+// problems.
 func (l *errorList) err() error {
 	if len(l.list) == 0 {
 		return nil
@@ -177,8 +178,9 @@ func (l *errorList) err() error {
 	return &joined
 }
 
-// DidYouMean returns a suggestion of the known word closest to word, as "; did you mean …?", or "" if
-// none is close. A word is close if it has at most one mistake for every three letters of the longer word.
+// DidYouMean returns the suggestion "; did you mean …?" with the known word closest to word. It returns "" if
+// no known word is close. A word is close if it has at most one mistake for every three letters of the longer
+// word.
 func DidYouMean(word string, known []string) string {
 	if best := NearestWord(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -186,12 +188,12 @@ func DidYouMean(word string, known []string) string {
 	return ""
 }
 
-// NearestWord returns the word that DidYouMean suggests, or "".
+// NearestWord returns the word that DidYouMean suggests. It returns "" if no known word is close.
 func NearestWord(word string, known []string) string {
 	return NearestWordWithin(word, known, len(word))
 }
 
-// NearestWordWithin is like NearestWord, but returns only a word with at most the given number of mistakes.
+// NearestWordWithin is like NearestWord, but returns only a word with at most maxMistakes mistakes.
 func NearestWordWithin(word string, known []string, maxMistakes int) (best string) {
 	bestDistance := 1 << 30
 	if len(word) > 64 {
@@ -206,8 +208,8 @@ func NearestWordWithin(word string, known []string, maxMistakes int) (best strin
 	return best
 }
 
-// editDistance counts the mistakes that turn one word into the other: wrong, missing, additional and swapped letters
-// (their Damerau-Levenshtein distance).
+// editDistance returns the Damerau-Levenshtein distance of two words: the number of wrong, missing, additional
+// and swapped letters.
 func editDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
@@ -231,8 +233,8 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
-// NoJobError returns the error for an id that no job has. A user who types "retry all" or "retry dead" gets this
-// error for the id "all" or "dead". NoJobError then suggests the right option.
+// NoJobError returns the error for an id that no job has. If the id is a word such as all or dead, it suggests
+// an option: the user probably wanted to select several jobs.
 func NoJobError(id string) error {
 	const several = "; to select several jobs, most commands take "
 	hint := ""

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// errors.Is compares only the codes of errors, even if an error is wrapped or contains the number of a job.
+// errors.Is compares errors only by their codes, even if an error is wrapped or contains the number of a job.
 func TestErrorsAreKnownByCode(t *testing.T) {
 	err := fmt.Errorf("enqueue: %w", queue.Invalid("cwd", "is %s", "odd").WithIndex(3))
 	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {
@@ -20,7 +20,7 @@ func TestErrorsAreKnownByCode(t *testing.T) {
 	}
 }
 
-// DidYouMean suggests a known word only if one is close.
+// DidYouMean suggests a known word only if that word is close.
 func TestNearest(t *testing.T) {
 	known := []string{"command", "max_retries", "id"}
 	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries",

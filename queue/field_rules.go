@@ -2,25 +2,24 @@ package queue
 
 import "slices"
 
-// FieldRule is a rule about fields of a job: a field needs one of several others, or excludes them. Resolve
-// checks every spec against the FieldRules, and the JSON Schema of a job declares the same rules. A field
-// that is null, false, or an empty map counts as not given.
+// FieldRule is a rule about fields of a job: a field requires one of several other fields, or excludes all of
+// them. Resolve checks every spec against the FieldRules, and the JSON Schema of a job declares the same rules.
+// A field that is null, false, or an empty map counts as not given.
 //
-// For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} rejects
-// {"unique_for": "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}},
-// {"required": ["unique"]}]}.
+// For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} rejects {"unique_for":
+// "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
 type FieldRule struct {
 	Field    string // field that the error names
 	Others   []string
-	Requires bool // true: Field needs at least one of Others; false: Field excludes all of Others
+	Requires bool // true: Field requires one of Others; false: it excludes them all
 	Message  string
-	// equivalent reports whether Field and the other field have equivalent values. If so, Resolve accepts both
-	// fields, because responses of the service contain both. A schema cannot express this exception, so it
-	// allows only one of them.
+	// equivalent reports whether Field and the other field have equivalent values. If they do, Resolve accepts
+	// both fields, because replies of the service contain both. A schema cannot express this exception, so it
+	// accepts only one of them.
 	equivalent func(*Spec) bool
 }
 
-// FieldRules returns the rules about fields of a job.
+// FieldRules returns the rules about job fields that belong together.
 func FieldRules() []FieldRule { return fieldRules }
 
 var fieldRules = []FieldRule{
@@ -31,7 +30,7 @@ var fieldRules = []FieldRule{
 	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalInputMessage, nil},
 	{"max_attempts", []string{"max_retries"}, false,
 		"must be one more than field max_retries; use only one of them", sameAttemptsAndRetries},
-	// This row is needed only for the schema. For a spec, Decode itself compares the two fields.
+	// This row is only for the schema. For a spec, Decode compares the two fields.
 	{"timeout_ms", []string{"timeout"}, false, `differs from field "timeout"; use only one of them`, nil},
 	{"delay", []string{"run_at"}, false, "cannot be combined with field run_at; use only one of them", nil},
 	{"unique_for", []string{"unique"}, true, `works only with field "unique"; use both or neither`, nil},
@@ -39,14 +38,14 @@ var fieldRules = []FieldRule{
 	{"mask_secrets", []string{"env_secret"}, true, "works only with field env_secret; use both or neither", nil},
 }
 
-// terminalInputMessage is the message for a job with a terminal that also has another standard input.
+// terminalInputMessage is the message for a job that has a terminal and also another standard input.
 const terminalInputMessage = "a job with a terminal reads its input from the terminal; use only one of these fields"
 
 func sameCommandAndArgv(s *Spec) bool { return *s.Command == CommandText("", s.Argv) }
 
 func sameAttemptsAndRetries(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
-// checkRules reports fields that exclude each other, and fields that need another field which is not given.
+// checkRules reports the fields of the spec that violate one of the fieldRules.
 func (s *Spec) checkRules(check fieldChecker) {
 	for i := range fieldRules {
 		r := &fieldRules[i]
@@ -58,7 +57,7 @@ func (s *Spec) checkRules(check fieldChecker) {
 	}
 }
 
-// hasField reports whether a field is given: not null, not false and not an empty map.
+// hasField reports whether the spec sets a field to a value other than null, false or an empty map.
 func (s *Spec) hasField(name string) bool {
 	switch v := fieldsByName()[name].get(s).(type) {
 	case nil:

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// forms returns the forms of all fields of jobs and of two parameters. The keys say where each form
-// is used.
+// forms returns the text formats of all job fields and of two parameters. The keys say where each format is
+// used.
 func forms() map[string]*TextFormat {
 	signal := &TextFormat{Pattern: SignalPattern(), Check: func(text string) error {
 		_, err := ParseSignal(text)
@@ -25,7 +25,7 @@ func forms() map[string]*TextFormat {
 	return all
 }
 
-// A form accepts a text if and only if its pattern matches the text, except for the cases of beyondPattern.
+// A text format accepts a text exactly if its pattern matches the text. beyondPattern lists the exceptions.
 func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	for name, form := range forms() {
 		t.Run(name, func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	}
 }
 
-// beyondPattern reports whether a form may reject a text although its pattern matches. The reason is the
-// length of the text, or a reversed range like [z-a] in a glob.
+// beyondPattern reports whether a text format may reject a text that its pattern matches. The text may be too
+// long, or be a glob with a reversed range like [z-a].
 func beyondPattern(form *TextFormat, text string) bool {
 	return len(text) > 250 || form == GlobFormat && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

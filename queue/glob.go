@@ -11,8 +11,8 @@ import (
 const MaxGlobBytes = 256
 
 // Glob returns a function that reports whether a whole text matches the pattern. In a pattern, * matches any
-// text, ? any one character, [a-z] one of these characters, and [!a-z] any character except these. Matching
-// takes time proportional to the length of the pattern times the length of the text.
+// text, ? any one character, [a-z] one of these characters, and [!a-z] any one character except these. The time
+// to match is proportional to the product of both lengths.
 func Glob(pattern string) (func(string) bool, error) {
 	if len(pattern) > MaxGlobBytes {
 		return nil, Invalid("id_glob", "too long (%d bytes); the maximum is %d bytes", len(pattern), MaxGlobBytes)
@@ -51,14 +51,14 @@ func invalidGlob(pattern string) error {
 	return Invalid("id_glob", "%q is not a valid pattern; write it like build-* or job[0-9]", Clip(pattern))
 }
 
-// GlobFormat is the form of a pattern. Its regular expression also accepts reversed ranges like
-// [z-a], which Glob rejects.
+// GlobFormat is the format of a pattern. The JSON Schema also accepts reversed ranges like [z-a], which Glob
+// rejects.
 var GlobFormat = &TextFormat{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Check: checkGlob}
 
 func checkGlob(pattern string) error { return errorOf(Glob(pattern)) }
 
-// classExpression returns the regular expression for the text between brackets in a pattern. It is invalid for a
-// range whose last character is less than its first.
+// classExpression returns the regular expression for the text between the brackets of a pattern. The expression
+// is invalid for a reversed range.
 func classExpression(class string) string {
 	class, negated := strings.CutPrefix(class, "!")
 	expression := "["
@@ -75,5 +75,5 @@ func classExpression(class string) string {
 	return expression + "]"
 }
 
-// characterExpression returns the regular expression for one character.
+// characterExpression returns the regular expression that matches one given character.
 func characterExpression(r rune) string { return fmt.Sprintf(`\x{%x}`, r) }

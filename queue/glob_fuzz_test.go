@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// piece is one element of a pattern, as parsed by the independent implementation of this test. It matches any
-// text or, if the function takes is set, one character that the function accepts.
+// piece is one element of a pattern, as parsed by the independent implementation in this test. If any is set,
+// it matches any text. Otherwise it matches one character that the function takes accepts.
 type piece struct {
 	any   bool
 	takes func(rune) bool
@@ -60,7 +60,7 @@ func piecesOf(pattern string) (list []piece, ok bool) {
 	return list, true
 }
 
-// matches reports whether the pieces match a whole text, by trying all possibilities.
+// matches reports whether the pieces match the whole text. It tries all possibilities.
 func matches(list []piece, text []rune) bool {
 	reach := make([]bool, len(text)+1) // positions at which the pieces up to now may end
 	reach[0] = true

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A pattern matches whole texts, character by character.
+// A pattern must match the whole text, character by character.
 func TestGlob(t *testing.T) {
 	for _, c := range []struct{ pattern, matches, rejects string }{
 		{"", "", "a"},
@@ -50,7 +50,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-// An invalid pattern, or one that is too long, is rejected with the field's name.
+// An invalid pattern, or one that is too long, is rejected with an error that names the field.
 func TestGlobRefuses(t *testing.T) {
 	long := strings.Repeat("a", MaxGlobBytes)
 	if match, err := Glob(long); err != nil || !match(long) || match(long[1:]) {
@@ -72,7 +72,7 @@ func TestGlobRefuses(t *testing.T) {
 	}
 }
 
-// Even the worst pattern and text are matched without backtracking, which would take years.
+// Even the worst combination of pattern and text is matched without backtracking, which would take years.
 func TestGlobTimeIsBounded(t *testing.T) {
 	text := strings.Repeat("a", 10_000)
 	for _, pattern := range []string{

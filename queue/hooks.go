@@ -2,11 +2,12 @@ package queue
 
 import "slices"
 
-// HookEvents is a set of events of a job. For each of them another job, a hook, can be created.
+// HookEvents is a set of events of a job. Each event can cause a hook, which is another job that runs a command
+// or sends a webhook.
 type HookEvents uint8
 
-// The events, and two flags. IsHook means that the job is itself a hook, so it cannot have hooks.
-// HookFromSettings means that the hook was requested by the settings, so that only operators may see it. The
+// These are the events, and two flags. IsHook means that the job is itself a hook, so it cannot have hooks.
+// HookFromSettings means that the settings define the hook, so that only operators and its user may see it. The
 // numbers are stored, so they must not change.
 const (
 	HookCompleted    HookEvents = 1 << 0
@@ -17,18 +18,18 @@ const (
 	IsHook           HookEvents = 1 << 7
 )
 
-// Hooks lists the events, in the order in which their hooks are created.
+// Hooks lists the events in the order in which their hook jobs are created.
 var Hooks = []HookEvents{HookCompleted, HookFailed, HookDead, HookEnded}
 
-// HookQueue is the queue of hooks. MaxHooks limits the waiting hooks of one user. Further hooks are not
-// created.
+// HookQueue is the queue of hook jobs. MaxHooks is the maximum number of waiting hook jobs of one user; further
+// ones are not created.
 const (
 	HookQueue = "hooks"
 	MaxHooks  = 10_000
 )
 
-// HookEventsOf returns the events that occur when a job enters a state. For Failed, the job must enter
-// it because an attempt ended.
+// HookEventsOf returns the events that occur when a job enters a state. Failed must only be passed if an
+// attempt has ended.
 func HookEventsOf(s State) HookEvents {
 	switch s {
 	case Completed:
@@ -43,10 +44,10 @@ func HookEventsOf(s State) HookEvents {
 	return 0
 }
 
-// String returns the name of an event in the settings.
+// String returns the name of one event, as used in the settings.
 func (h HookEvents) String() string { return h.choose("completed", "failed", "dead", "ended") }
 
-// choose returns the text for one event. texts are in the order of Hooks.
+// choose returns the one of texts that belongs to a single event. texts are in the order of Hooks.
 func (h HookEvents) choose(texts ...string) string {
 	if i := slices.Index(Hooks, h); i >= 0 {
 		return texts[i]
@@ -54,7 +55,7 @@ func (h HookEvents) choose(texts ...string) string {
 	return ""
 }
 
-// HookCommands holds the shell commands of a job's hooks; "" means no hook.
+// HookCommands holds the shell commands of a job's hooks. "" means no hook.
 type HookCommands struct {
 	OnCompleted string `json:"on_completed,omitempty"`
 	OnFailed    string `json:"on_failed,omitempty"`
@@ -62,12 +63,12 @@ type HookCommands struct {
 	OnEnded     string `json:"on_ended,omitempty"`
 }
 
-// CommandFor returns the command for one event.
+// CommandFor returns the command of one event; "" if there is none.
 func (c *HookCommands) CommandFor(event HookEvents) string {
 	return event.choose(c.OnCompleted, c.OnFailed, c.OnDead, c.OnEnded)
 }
 
-// CommandEvents returns the events that have a command.
+// CommandEvents returns the set of events that have a command.
 func (c *HookCommands) CommandEvents() (set HookEvents) {
 	for _, event := range Hooks {
 		if c.CommandFor(event) != "" {
@@ -77,8 +78,8 @@ func (c *HookCommands) CommandEvents() (set HookEvents) {
 	return set
 }
 
-// RestrictedToUID returns the uid of the job's user if only this user and operators may see the job, because it is a
-// hook of the settings. It returns nil for any other job.
+// RestrictedToUID returns the uid of the only user, apart from operators, that may see the job. That is the
+// user of a hook that the settings define. For any other job it returns nil.
 func (j *Job) RestrictedToUID() *int {
 	if j.HookEvents&HookFromSettings == 0 {
 		return nil

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Limits on a job, in bytes unless the name says otherwise.
+// These are limits on a job, in bytes if the comment names no other unit.
 const (
-	// DatabaseID identifies a queue's database file. It is the application id at byte 68: "qctl".
+	// DatabaseID identifies a queue's SQLite database file. It is the application id at byte 68 of the file:
+	// "qctl".
 	DatabaseID = 0x7163746c
 
 	MaxCommandBytes          = 131_071   // shell command line; also each entry of argv and env
@@ -23,10 +24,10 @@ const (
 	MaxMemory                = 1 << 50
 	MinCPUs                  = 0.01 // minimum of cpus
 	MaxCPUs                  = 4096
-	MaxTasks                 = 4 << 20 // maximum of tasks; Linux allows no more
+	MaxTasks                 = 4 << 20 // maximum of tasks, as in Linux
 	MinNice                  = -20     // minimum of nice
 	MaxNice                  = 19
-	MaxNoFile                = 1 << 20 // maximum of nofile; the default maximum on Linux
+	MaxNoFile                = 1 << 20 // maximum of nofile, as in Linux by default
 	MaxKeyBytes              = 128
 	DefaultQueue             = "default"
 	MaxJobsPerRequest        = 1000 // jobs in one request
@@ -36,29 +37,30 @@ const (
 	MaxSecrets               = 32       // entries of env_secret
 	MaxResultBytes           = 64 << 10 // result of an attempt, as JSON
 	MaxProgressTextBytes     = 256      // text of an attempt's progress
-	MaxDependencyResultBytes = 1 << 20  // input with the results of a job's dependencies
+	MaxDependencyResultBytes = 1 << 20  // results of a job's dependencies together
 	MaxHookCommandBytes      = 16 << 10 // shell command line of each hook
-	maxPathBytes             = 4096     // path, and command line of the shell itself
+	maxPathBytes             = 4096     // a path, or the command line of the shell
 	maxAccountNameBytes      = 256      // account name
 )
 
-// OnLost selects what happens to a job when its runner or machine dies during an attempt.
+// OnLost says what happens to a job when its runner or machine dies during an attempt.
 type OnLost string
 
-// The values of OnLost.
+// These are the values of OnLost.
 const (
 	OnLostRetry OnLost = "retry"
 	OnLostDead  OnLost = "dead"
 	OnLostHold  OnLost = "hold"
 )
 
-// Execution holds the settings with which a job runs. They are fixed when it is enqueued, and
-// stored as JSON. Exactly one of Command and Argv is set.
+// Execution holds the settings with which a job runs. They are fixed when the job is enqueued, and stored as
+// JSON. Exactly one of Command and Argv is set.
 type Execution struct {
 	Command string   `json:"command,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 	Env     []string `json:"env,omitempty"` // NAME=value, sorted by name
-	// Secrets holds NAME=reference, sorted by name. It never contains a secret itself.
+	// Secrets holds references to secrets in the form NAME=reference, sorted by name. It never contains a
+	// secret.
 	Secrets     []string      `json:"env_secret,omitempty"`
 	MaskSecrets bool          `json:"mask_secrets,omitempty"`
 	Cwd         string        `json:"cwd,omitempty"` // "" means the account's home directory
@@ -69,7 +71,7 @@ type Execution struct {
 	Timeout     time.Duration `json:"timeout,omitempty"`    // 0 means no limit
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	KillAfter   time.Duration `json:"kill_after"`
-	Backoff     Backoff       `json:"backoff,omitzero"` // replaces the service's backoff settings
+	Backoff     Backoff       `json:"backoff,omitzero"` // fields that are set replace the service's settings
 	ExitCodes
 	OnLost          OnLost            `json:"on_lost"`
 	AllowBackground bool              `json:"allow_background,omitempty"`
@@ -79,151 +81,148 @@ type Execution struct {
 	TTY bool `json:"tty,omitempty"`
 	HookCommands
 	User string `json:"user,omitempty"`
-	// AsUID is the uid of the account User that the job runs as. nil means that no account was requested. The
-	// service's rule then decides which account is used.
+	// AsUID is the uid of the account User, if that account was requested. If it is nil, the setting run_as of
+	// the service decides which account the job runs as.
 	AsUID *int `json:"as_uid,omitempty"`
 }
 
 // ExitCodes lists the exit codes that have a special meaning for a job.
 type ExitCodes struct {
-	OkCodes      []int `json:"ok_codes,omitempty"`       // success; empty means only 0
+	OkCodes      []int `json:"ok_codes,omitempty"`       // success; empty means that only 0 is success
 	NoRetryCodes []int `json:"no_retry_codes,omitempty"` // the job is dead without a retry
 	DeferCodes   []int `json:"defer_codes,omitempty"`    // the job is postponed; the attempt does not count
 }
 
-// Limits restrict the processes of a job. In Memory, CPUs and Tasks, which apply to all processes
-// together, 0 means no limit.
+// Limits restrict the processes of a job. Memory, CPUs and Tasks limit all processes together; 0 means no
+// limit.
 type Limits struct {
 	Memory          int64   `json:"memory,omitempty"` // bytes
-	CPUs            float64 `json:"cpus,omitempty"`   // CPU time limit, in processors
-	Tasks           int64   `json:"tasks,omitempty"`  // limit of processes; on Linux, threads count too
-	Nice            int64   `json:"nice,omitempty"`   // 0 means the runner's own nice value
+	CPUs            float64 `json:"cpus,omitempty"`   // processors; 0.5 allows half of one processor's time
+	Tasks           int64   `json:"tasks,omitempty"`  // number of processes; on Linux, threads count too
+	Nice            int64   `json:"nice,omitempty"`   // 0 means the nice value of the runner
 	NoFile          int64   `json:"nofile,omitempty"` // open files per process; 0 means the default
 	NoNewPrivileges bool    `json:"no_new_privileges,omitempty"`
 }
 
-// Job is a command to be run to completion, as the store keeps it. Resolve returns a draft: it has
-// no Seq, an ID only if one was requested, and no times except those that were requested.
+// Job is a command to be run to completion, as the store keeps it. A new job that is not stored yet is called a
+// draft. It has no Seq, and it has an ID and times only if these were requested.
 type Job struct {
 	Seq      int64
 	ID       string
 	Queue    string
 	UID      int // uid that enqueued the job; negative if that uid now belongs to another account
 	Priority int64
-	// MaxAttempts is the number of counted attempts after which the job is dead.
+	// MaxAttempts is the number of attempts (see Attempts) after which the job is dead.
 	MaxAttempts int
-	// Demands lists the gates that the job needs in order to start, except its user's quota. The list has the
-	// order that CheckDemands requires. No two demands have the same kind and key.
+	// Demands lists the gates (limited things such as locks) that the job needs in order to start. Its user's
+	// quota is not included. CheckDemands defines the order. No two demands have the same kind and key.
 	Demands []Demand
-	// DependsOn lists the dependencies of a draft, at most MaxDependencies. OnDependencyFailure selects what happens
-	// to the job if one of them does not end as required, or is removed.
+	// DependsOn lists the dependencies of a draft, at most MaxDependencies. OnDependencyFailure says what
+	// happens to the job if a dependency does not end as required, or is removed.
 	DependsOn           []Dependency        `json:"After"`
 	OnDependencyFailure OnDependencyFailure `json:"OtherwiseDo"`
-	ParentCount         int                 // number of dependencies, including removed ones
-	// DependencyResults holds the results of the job's dependencies as JSON, for the attempt. It is not stored.
+	ParentCount         int                 // number of dependencies, including removed jobs
+	// DependencyResults holds the results of the job's dependencies as JSON. It is passed to the attempt and
+	// not stored.
 	DependencyResults []byte `json:"-"`
-	// Unique, if not "", is a key of the job's user. No other unfinished job of this user has it, and none
-	// that ended less than UniqueFor ago. OnConflict selects what happens to a draft if another job already
-	// has its key.
+	// Unique is a key that no other unfinished job of the same user has; "" means no key. A job that ended less
+	// than UniqueFor ago still has its key. OnConflict says what happens to a draft whose key another job has.
 	Unique     string
 	UniqueFor  time.Duration
 	OnConflict ConflictAction
 	Schedule   string // schedule that created the job; "" if none did
-	// HookEvents holds the events for which HookCommands has a command, and whether the job is a hook
-	// itself.
+	// HookEvents contains the events for which HookCommands has a command, and the flags for hook jobs.
 	HookEvents HookEvents
-	// OwnRetention reports that the job's queue had its own retention when the job ended. OutputBytes is the
-	// size of its outputs in bytes.
-	OwnRetention bool `json:"Kept"`
-	HookUID      int  // for a hook: uid of the user whose job caused it
-	OutputBytes  int64
-	// InputRemoved holds the parts of Env and Stdin that were removed after the job had ended. Such
-	// a job cannot run again.
+	// OwnRetention means that the job's queue had its own retention settings when the job ended.
+	OwnRetention bool  `json:"Kept"`
+	HookUID      int   // uid of the user whose job caused this hook; 0 for other jobs
+	OutputBytes  int64 // size of the job's outputs in bytes
+	// InputRemoved holds the parts of the input that were removed after the job had ended. A job without its
+	// input cannot run again.
 	InputRemoved InputParts
 	Execution
 
 	State           State
 	Reason          Reason
 	Error           string // error of the last attempt; "" if it succeeded
-	Attempts        int    // counted attempts since the job was last put in the queue
+	Attempts        int    // attempts that count, since the job was last put in the queue
 	StartedAttempts int    // attempts ever started; the next attempt has number StartedAttempts + 1
 	Deferrals       int    // attempts postponed by defer_codes since the job was last put in the queue
-	// Shortages counts the starts that failed because the machine lacked resources, since the last
-	// attempt or since the job was last put in the queue.
+	// Shortages counts the starts that failed because the machine lacked resources. It is reset by an attempt,
+	// and when the job is put in the queue.
 	Shortages      int
-	NeedsIsolation bool   // a runner died during an attempt, so the next attempt gets a separate runner
-	RunnerCrashes  int    // runners that died while running only this job, since the job was last put in the queue
+	NeedsIsolation bool   // the next attempt gets its own runner, since a runner died
+	RunnerCrashes  int    // runners that died with only this job since the job was last put in the queue
 	Fence          int64  // number of the job's newest lease; each claim raises it
 	ExitCode       int64  // exit code of the last attempt; -1 means none
 	Signal         int    // signal that ended the last attempt; 0 means none
-	WorkerID       string // worker that runs the job, while processing
+	WorkerID       string // worker that runs the job; "" while it is not running
 	// HeldUnits lists the units of resources that the leased job holds, in the format of FormatUnits.
 	HeldUnits string
-	Progress  *Progress // progress of the last attempt; nil if it reported none; never modified
-	PID       int       // process id of the job, while processing
-	// PausedAt is when a user paused the running job; 0 if it is not paused.
+	Progress  *Progress // last reported progress; nil if none; never modified
+	PID       int       // process id of the running job
+	// PausedAt is when a user paused the running job; 0 means that it is not paused.
 	PausedAt Millis
 	PausedBy int // uid of the user who paused the job
 
-	Delay         time.Duration // time from the insertion of a draft until it is due
+	Delay         time.Duration // for a draft: time from its insertion until it is due
 	CreatedAt     Millis
 	UpdatedAt     Millis
 	RunAt         Millis // when the job was first due
-	DueAt         Millis // when the job is due now; for a failed job, the time of its retry
-	AgingSince    Millis // when ageing started, which is when the job was first runnable
-	ArrivalNumber int64  // number of jobs that had been enqueued when ageing started, including this one
-	Rank          int64  // result of Order.Rank; 0 unless a claim or the list of leases returned the job
-	// StartPosition is the place of a claimed job in the order of starts; zero for other jobs. It usually
-	// contains the job's own Rank and Seq. If fairness lets the job's user go first, the job goes
-	// before a better-ranked one and gets the Rank and Seq of that job. Jobs with the same place
-	// start in the order of their claims.
+	DueAt         Millis // when the job is due now; in state failed, its retry time
+	AgingSince    Millis // when ageing (gaining rank by waiting) started
+	ArrivalNumber int64  // number of jobs enqueued up to AgingSince, with this one
+	Rank          int64  // result of Order.Rank; set only by a claim or a list of leases
+	// StartPosition is the place of a claimed job in the order of starts; it is zero for other jobs. Usually it
+	// consists of the job's Rank and Seq. If fairness lets the job start before a better-ranked job of another
+	// user, it consists of that job's Rank and Seq. Jobs with the same StartPosition start in the order of
+	// their claims.
 	StartPosition StartPosition
 	ExpiresAt     Millis
 	StartedAt     Millis // start of the last attempt
-	EndedAt       Millis // time when the job ended; 0 if it has not
+	EndedAt       Millis // when the job ended; 0 if it has not ended
 }
 
-// StartPosition is a position in the order in which the claimed jobs of a queue start.
+// StartPosition is a place in the order in which the claimed jobs of a queue start. Rank is compared first.
 type StartPosition struct{ Rank, Seq int64 }
 
-// Disowned reports whether the job has no account to run as: the account that enqueued it no longer exists,
-// and the job does not name another one.
+// Disowned reports whether the job has no account to run as. The account that enqueued it has lost its uid, and
+// the job names no other account.
 func (j *Job) Disowned() bool { return j.UID < 0 && j.AsUID == nil }
 
-// Fingerprint returns a hash of the user, the queue, the working directory, and the command or argv. Jobs for
-// which these are the same have the same hash. The hash is the same in all versions of queuectl and never 0.
+// Fingerprint returns a hash of the user, the queue, the working directory, and the command or argv. If these
+// are equal, so are the hashes. The hash is never 0 and does not change between versions of queuectl.
 func (j *Job) Fingerprint() uint64 {
 	h := fnv.New64a()
 	for _, text := range append([]string{strconv.Itoa(j.UID), j.Queue, j.Cwd, j.Command}, j.Argv...) {
-		h.Write(append([]byte(text), 0xff)) // the terminator 0xff does not occur in UTF-8
+		h.Write(append([]byte(text), 0xff)) // the separator 0xff does not occur in UTF-8
 	}
 	return max(1, h.Sum64())
 }
 
-// ConflictAction selects what happens to a draft whose unique key another job has.
+// ConflictAction says what happens to a draft if another job has its unique key.
 type ConflictAction uint8
 
-// The values of ConflictAction.
+// These are the values of ConflictAction.
 const (
-	ConflictReturn  ConflictAction = iota // nothing is stored; the request returns the other job
+	ConflictReturn  ConflictAction = iota // the draft is not stored; the request returns the other job
 	ConflictReject                        // the request fails with ErrExists
-	ConflictReplace                       // the other job is cancelled if it waits; otherwise as ConflictReject
+	ConflictReplace                       // a waiting other job is cancelled; otherwise like ConflictReject
 )
 
-// conflictNames maps the values to their names.
+// conflictNames contains the names of the values of ConflictAction, as users write them.
 var conflictNames = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
 
-// InputParts is the set of parts of a job's input that were removed after the job had ended, to
-// make room for other jobs.
+// InputParts is a set of parts of a job's input. They were removed after the job had ended, to free space.
 type InputParts uint8
 
-// The parts of an input.
+// These are the parts of an input.
 const (
 	InputEnv InputParts = 1 << iota
 	InputStdin
 )
 
-// Fields returns the names of the fields that held the removed parts.
+// Fields returns the names of the job fields that contained the removed parts.
 func (p InputParts) Fields() (list []string) {
 	if p&InputEnv != 0 {
 		list = append(list, "env")
@@ -234,8 +233,8 @@ func (p InputParts) Fields() (list []string) {
 	return list
 }
 
-// Lease is the right to run one attempt of a job. It consists of the job's number and the fence of
-// the claim.
+// Lease is the right to run one attempt of a job. It consists of the job's number and its fence, a number that
+// each claim of the job raises.
 type Lease struct {
 	Seq   int64
 	Fence int64
@@ -244,8 +243,8 @@ type Lease struct {
 // Lease returns the lease of a claimed job.
 func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
 
-// QueueTime returns how long the job waited until it started or ended, or until now. It measures from the
-// time when the job could first run or, if later, was last released or retried.
+// QueueTime returns how long the job waited until it started or ended, or until now. It measures from the time
+// when the job could first run. If the job was released or retried later, it measures from then.
 func (j *Job) QueueTime(now Millis) time.Duration {
 	from := max(j.RunAt, j.CreatedAt, j.AgingSince)
 	end := now
@@ -259,7 +258,7 @@ func (j *Job) QueueTime(now Millis) time.Duration {
 
 // Attempt is one execution of a job.
 type Attempt struct {
-	Number       int // number of the attempt, from 1; equal to the job's StartedAttempts after it started
+	Number       int // number, from 1
 	Fence        int64
 	Worker       string
 	Node         string
@@ -271,18 +270,17 @@ type Attempt struct {
 	Reason       Reason
 	Error        string
 	Counted      bool
-	CPUTime      time.Duration // user and system time of all processes that the runner reaped
+	CPUTime      time.Duration // user and system time of the ended processes
 	PeakRSS      int64         // bytes
 	PeakTasks    int64         // highest number of concurrent processes and threads; 0 if unknown
-	Leftovers    int           // background processes that were ended after the main process
+	Leftovers    int           // number of background processes that were ended
 	DroppedBytes int64         // bytes that were printed but not kept
-	// Output contains the output as a list of records, which output.Decode reads. If the output is
-	// too large to be stored here, OutputRef names the runner's file that contains it. At most one
-	// of them is set.
+	// Output contains the output as records, which output.Decode reads. If the output is too large for the
+	// store, OutputRef names the file of the runner that contains it. At most one of both is set.
 	Output    []byte
 	OutputRef string
-	// OutputBytes is the number of bytes of output that are kept. It is OutputOverRetention or OutputOverQuota if
-	// the output was removed to make room.
+	// OutputBytes is the number of bytes of output that are kept. If the output was removed to free space, it
+	// is OutputOverRetention or OutputOverQuota.
 	OutputBytes int64
 	// Result is the attempt's result as JSON; nil means none. ResultError says why the attempt's
 	// result was not kept. The result counts as output and is removed together with it.
@@ -290,64 +288,64 @@ type Attempt struct {
 	ResultError string
 }
 
-// Progress is how far an attempt has come, as reported by the attempt.
+// Progress is the progress that an attempt has reported.
 type Progress struct {
 	Percent    int    `json:"percent"` // 0 to 100
 	Text       string `json:"text,omitempty"`
 	ReportedAt Millis `json:"at"`
 }
 
-// Values of an attempt's output size after the output was removed to make room.
+// These values of Attempt.OutputBytes mean that the output was removed to free space.
 const (
 	OutputOverRetention = -1 // all outputs, or those of the queue, exceeded retention_output
-	OutputOverQuota     = -2 // the jobs of the user exceeded max_bytes_per_user
+	OutputOverQuota     = -2 // the user's jobs exceeded max_bytes_per_user
 )
 
 // EventKind is the kind of an Event.
 type EventKind string
 
-// The kinds of events.
+// These are the kinds of events.
 const (
 	EventEnqueued EventKind = "enqueued"
-	// EventStarted means that an attempt has started. It is recorded only if the attempt was reported while
-	// it ran.
+	// EventStarted means that an attempt has started. It is recorded only if the service learned of the start
+	// while the attempt ran.
 	EventStarted EventKind = "started"
-	// EventProgress means that an attempt has reported progress. It occurs at most twice a second per
-	// attempt.
+	// EventProgress means that an attempt has reported progress. At most two such events per second are
+	// recorded for one attempt.
 	EventProgress EventKind = "progress"
-	// EventEnded is the end of an attempt. It contains the start and the job's new state.
+	// EventEnded means that an attempt has ended. The event contains its start time and the job's new state.
 	EventEnded     EventKind = "ended"
 	EventExpired   EventKind = "expired"
 	EventCancelled EventKind = "cancelled" // by a user
 	EventRetried   EventKind = "retried"   // by a user
 	EventRemoved   EventKind = "removed"   // by a user
-	// EventHeld means that a job was held: by a user, or because it cannot be read or its owner no
-	// longer exists.
+	// EventHeld means that a job was held: by a user, because it cannot be read, or because its owner's account
+	// no longer exists.
 	EventHeld           EventKind = "held"
 	EventReleased       EventKind = "released" // by a user
 	EventEdited         EventKind = "edited"   // by a user
 	EventPaused         EventKind = "paused"   // a user paused a running job, or all jobs
 	EventResumed        EventKind = "resumed"  // by a user
 	EventSettingChanged EventKind = "setting"
-	EventAudit          EventKind = "audit" // an action of a user that no other event records
-	// EventHookDropped records that a hook was not created: too many hooks wait, the quota is used up,
-	// or the user no longer exists.
+	EventAudit          EventKind = "audit" // an action of a user that no other kind of event records
+	// EventHookDropped means that a hook job was not created. Too many of them wait, the quota is used up, or
+	// the user no longer exists.
 	EventHookDropped EventKind = "hook_dropped"
 
-	// EventScheduleAdded means that a schedule was added or replaced. All events below name the
-	// schedule.
+	// EventScheduleAdded means that a schedule was added or replaced. This event and all kinds below contain
+	// the name of the schedule.
 	EventScheduleAdded    EventKind = "schedule_added"
 	EventScheduleRemoved  EventKind = "schedule_removed"
 	EventSchedulePaused   EventKind = "schedule_paused"
 	EventScheduleResumed  EventKind = "schedule_resumed"
 	EventScheduleEnqueued EventKind = "schedule_fired"  // an occurrence created a job
-	EventScheduleMissed   EventKind = "schedule_missed" // occurrences were missed; this is the last of them
-	// EventScheduleSkipped records that an occurrence created no job, because of its overlap policy
-	// or lack of room.
+	EventScheduleMissed   EventKind = "schedule_missed" // the last of one or more missed occurrences
+	// EventScheduleSkipped means that an occurrence created no job, because of the schedule's overlap setting
+	// or for lack of room in the queue.
 	EventScheduleSkipped EventKind = "schedule_skipped"
 )
 
-// EventKinds returns all kinds.
+// EventKinds returns all kinds of events.
 func EventKinds() []EventKind {
 	return []EventKind{EventEnqueued, EventStarted, EventProgress, EventEnded, EventExpired, EventCancelled, EventRetried,
 		EventRemoved, EventHeld, EventReleased, EventEdited, EventPaused, EventResumed, EventSettingChanged, EventAudit,
@@ -356,7 +354,7 @@ func EventKinds() []EventKind {
 		EventScheduleMissed, EventScheduleSkipped}
 }
 
-// Event is one row of the event sequence, which is durable and has no gaps.
+// Event is one row of the stored sequence of events. Its number has no gap to that of the previous event.
 type Event struct {
 	Seq             int64
 	Time            Millis
@@ -365,10 +363,10 @@ type Event struct {
 	JobID           string
 	State           State // state of the job after the event; 0 if it was removed
 	Detail          EventDetail
-	RestrictedToUID *int // see JobSeq.RestrictedToUID
+	RestrictedToUID *int // see Job.RestrictedToUID
 }
 
-// EventDetail holds the data of an event in addition to its kind and job.
+// EventDetail holds the data of an event besides its kind and its job.
 type EventDetail struct {
 	Attempt      int    `json:"attempt,omitempty"`
 	StartedAt    Millis `json:"started_at,omitempty"`
@@ -380,8 +378,8 @@ type EventDetail struct {
 	UID          *int   `json:"uid,omitempty"`     // user who caused the event
 	Setting      string `json:"key,omitempty"`     // name of the setting
 	Value        string `json:"value,omitempty"`
-	Verb         string `json:"verb,omitempty"`   // action that caused the event, if the kind does not imply it
-	Target       string `json:"target,omitempty"` // object of the action, if that is not a job
+	Verb         string `json:"verb,omitempty"`   // action that caused the event, if it does not follow from the kind
+	Target       string `json:"target,omitempty"` // object of the action, if it is not a job
 	ClientPID    int    `json:"pid,omitempty"`    // process id of the client that caused the event
 	Schedule     string `json:"schedule,omitempty"`
 	OccurrenceAt Millis `json:"instant,omitempty"` // planned time of the occurrence

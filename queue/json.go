@@ -9,18 +9,18 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deeply JSON from outside may be nested.
+// maxDepth is the maximum nesting depth of JSON from outside.
 const maxDepth = 32
 
-// MaxMembers is how many members a JSON object from outside may have.
+// MaxMembers is the maximum number of members of a JSON object from outside.
 const MaxMembers = 16_384
 
-// CheckJSON returns an error unless line is one JSON value in UTF-8 that is nested at most 32
-// levels deep and contains no raw NUL. The error is an *Error of CodeParse that says where the
-// fault is. EachMember, EachElement and DecodeJSONString rely on this check.
+// CheckJSON checks that line is one JSON value in UTF-8, nested at most 32 levels deep, without a raw NUL. The
+// error is an *Error of CodeParse that says where the fault is. EachMember, EachElement and DecodeJSONString
+// rely on this check.
 //
-// For speed, CheckJSON checks long strings itself and passes only the rest to the library, because much of
-// the input is job output.
+// For speed, it checks long strings itself and passes only the rest to the library, because much of the input
+// is job output.
 func CheckJSON(line []byte) error {
 	depth := 0
 	// frame is the line without the contents of the long strings, which this function checks itself. The
@@ -63,12 +63,12 @@ func CheckJSON(line []byte) error {
 	return Errorf(CodeParse, "invalid JSON: %v", err)
 }
 
-// longStringBytes is the length above which a string is checked separately, in bytes.
+// longStringBytes is the length, in bytes, above which CheckJSON checks a string itself.
 const longStringBytes = 256
 
-// isPlainJSONText reports whether the text of a JSON string is certainly valid, because it contains no control
-// characters and only one-letter escapes. text must be UTF-8. If the result is false, the text may still be
-// valid.
+// isPlainJSONText reports whether the text of a JSON string, which must be UTF-8, is certainly valid. It
+// returns true if the text contains no control characters and only one-letter escapes. Other texts may be valid
+// too.
 func isPlainJSONText(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -83,9 +83,9 @@ func isPlainJSONText(text []byte) bool {
 	return true
 }
 
-// EachMember calls the function each for the members, in order, of a JSON object that CheckJSON has accepted. It
-// takes linear time. It fails if data is not an object, has more than MaxMembers members, or contains a name
-// twice.
+// EachMember calls the function each for the members, in order, of a JSON object that CheckJSON has accepted.
+// It takes linear time. It returns an error if data is not an object, has more than MaxMembers members, or
+// contains a name twice.
 func EachMember(data []byte, each func(name string, value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -105,7 +105,7 @@ func EachMember(data []byte, each func(name string, value json.RawMessage) error
 			return Errorf(CodeInvalid, "the JSON object has too many members; the maximum is %d", MaxMembers)
 		}
 		seen[name] = true
-		i = skipSpace(data, skipSpace(data, end)+1) // the colon
+		i = skipSpace(data, skipSpace(data, end)+1) // skip the colon
 		end = skipValue(data, i)
 		if err := each(name, json.RawMessage(data[i:end])); err != nil {
 			return err
@@ -118,7 +118,7 @@ func EachMember(data []byte, each func(name string, value json.RawMessage) error
 }
 
 // EachElement calls the function each for the elements, in order, of a JSON array that CheckJSON has accepted.
-// It fails if data is not an array.
+// It returns an error if data is not an array.
 func EachElement(data []byte, each func(value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
@@ -143,7 +143,7 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// skipValue returns the index after the valid JSON value that begins at i.
+// skipValue returns the index after the JSON value that begins at i. The value must be valid.
 func skipValue(data []byte, i int) int {
 	depth := 0
 	for ; i < len(data); i++ {
@@ -157,7 +157,7 @@ func skipValue(data []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // i is after a number or literal, at the character that ends the enclosing value
+				return i // a number or literal ends before the end of its container
 			}
 			if depth--; depth == 0 {
 				return i + 1
@@ -171,8 +171,8 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// skipString returns the index of the quote that ends the JSON string beginning at i, or len(data)
-// if the string has no end.
+// skipString returns the index of the quote that ends the JSON string beginning at i. It returns len(data) if
+// the string has no end.
 func skipString(data []byte, i int) int {
 	for from := i + 1; ; {
 		length := bytes.IndexByte(data[from:], '"')
@@ -192,8 +192,8 @@ func skipString(data []byte, i int) int {
 }
 
 // DecodeJSONString returns the text of a JSON string that CheckJSON has accepted. For speed, it decodes
-// one-letter escapes itself and leaves others to the library, because much of the input is job output with
-// many escaped newlines.
+// one-letter escapes itself, because much of the input is job output with many newlines. The library decodes
+// other escapes.
 func DecodeJSONString(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return textOf(raw)
@@ -206,7 +206,7 @@ func DecodeJSONString(raw json.RawMessage) (string, error) {
 	text := make([]byte, 0, len(rest))
 	for ; at >= 0; at = bytes.IndexByte(rest, '\\') {
 		c := escapeChars[rest[at+1]]
-		if c == 0 { // \u
+		if c == 0 { // not a one-letter escape
 			return textOf(raw)
 		}
 		text = append(append(text, rest[:at]...), c)
@@ -222,8 +222,9 @@ func textOf(raw json.RawMessage) (s string, err error) {
 	return s, CheckSurrogates(raw)
 }
 
-// CheckSurrogates returns an error if a JSON string that CheckJSON has accepted escapes only half of a surrogate
-// pair. Half of a pair is not a character (RFC 8259, section 8.2), and the library would silently replace it.
+// CheckSurrogates returns an error if a JSON string that CheckJSON has accepted contains only half of an
+// escaped surrogate pair. The library would silently replace such a half, which is not a character (RFC 8259,
+// section 8.2).
 func CheckSurrogates(raw json.RawMessage) error {
 	for at := 0; ; {
 		next := bytes.IndexByte(raw[at:], '\\')
@@ -243,7 +244,8 @@ func CheckSurrogates(raw json.RawMessage) error {
 	}
 }
 
-// escapedCodeUnit returns the code unit of the \u escape at the start of raw, or 0 if it starts differently.
+// escapedCodeUnit returns the code unit of the \u escape at the start of raw. It returns 0 if raw does not
+// start with such an escape.
 func escapedCodeUnit(raw []byte) rune {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return 0
@@ -252,15 +254,15 @@ func escapedCodeUnit(raw []byte) rune {
 	return rune(n)
 }
 
-// escapeChars maps the letter of a one-letter escape (RFC 8259, section 7) to its character. Other
-// entries are 0.
+// escapeChars maps the letter of a one-letter escape (RFC 8259, section 7) to its character. For all other
+// letters it contains 0.
 var escapeChars = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'}
 
-// escapeLetters maps characters to the letters of their escapes. The slash is missing because it
-// needs no escape.
+// escapeLetters maps characters to the letters of their escapes. It does not contain the slash, which needs no
+// escape.
 var escapeLetters = [256]byte{'\n': 'n', '\r': 'r', '\t': 't', '"': '"', '\\': '\\', '\b': 'b', '\f': 'f'}
 
-// AppendJSONString appends a text, which must be UTF-8, as a JSON string.
+// AppendJSONString appends a text as a JSON string. The text must be UTF-8.
 func AppendJSONString(to []byte, s string) []byte {
 	to = append(to, '"')
 	from := 0

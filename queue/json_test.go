@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// depth returns how deeply JSON is nested, according to the standard decoder.
+// depth returns the nesting depth of JSON, as the standard decoder sees it.
 func depth(raw []byte) (deepest int) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	for n := 0; ; {
@@ -44,8 +44,7 @@ func TestJSONDepthIsBounded(t *testing.T) {
 	}
 }
 
-// Half of a surrogate pair is rejected rather than replaced. A text that only looks like an escape
-// is accepted.
+// Half of a surrogate pair is rejected, not replaced. A text that only looks like an escape is accepted.
 func TestHalfSurrogatePairIsRejected(t *testing.T) {
 	for raw, want := range map[string]string{
 		`"\ud83d\ude00"`: "\U0001F600", `"\\ud800"`: `\ud800`, `"\u00e9\n"`: "é\n", `"\ufffd"`: "\ufffd",
@@ -81,7 +80,7 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		// CheckJSON handles long strings in a separate code path.
+		// CheckJSON handles long strings separately, so also test a line with long strings.
 		long := []byte(strings.ReplaceAll(string(raw), "a", strings.Repeat("a", 300)))
 		for _, line := range [][]byte{long, raw} {
 			want := json.Valid(line) && utf8.Valid(line) && depth(line) <= 32

@@ -2,24 +2,24 @@ package queue
 
 import "slices"
 
-// EnforcementExtent is the degree to which a limit of jobs is enforced.
+// EnforcementExtent says to what degree a limit of jobs is enforced.
 type EnforcementExtent int
 
-// The values of EnforcementExtent.
+// These are the values of EnforcementExtent.
 const (
 	Unenforced         EnforcementExtent = iota
-	EnforcedPerProcess                   // enforced for each process separately instead of for all processes together
+	EnforcedPerProcess                   // enforced for each process, not for all together
 	Enforced                             // enforced as specified
 )
 
-// Enforcement describes how one limit of jobs is enforced where they run.
+// Enforcement describes how one limit of jobs is enforced on the machine that runs the jobs.
 type Enforcement struct {
 	Limit     string // name of the job field with the limit
 	Extent    EnforcementExtent
-	Mechanism string // mechanism that enforces it; if no mechanism does, the reason
+	Mechanism string // mechanism that enforces the limit, or why none does
 }
 
-// jobLimits lists the fields that limit a job, with functions that report whether a job has the limit.
+// jobLimits lists the fields that limit a job. Each function reports whether a job has the limit.
 var jobLimits = []struct {
 	name string
 	has  func(j *Job) bool
@@ -32,8 +32,7 @@ var jobLimits = []struct {
 	{"no_new_privileges", func(j *Job) bool { return j.NoNewPrivileges }},
 }
 
-// Enforcements returns the enforcement of every limit. A limit that is not in the list known counts as not
-// enforced.
+// Enforcements returns the enforcement of every limit. A limit that is not in known counts as not enforced.
 func Enforcements(known []Enforcement) (list []Enforcement) {
 	for _, l := range jobLimits {
 		e := Enforcement{Limit: l.name,
@@ -46,19 +45,19 @@ func Enforcements(known []Enforcement) (list []Enforcement) {
 	return list
 }
 
-// HasAnyLimit reports whether any of the jobs has a limit.
+// HasAnyLimit reports whether at least one of the jobs has a limit.
 func HasAnyLimit(jobs []Job) bool {
 	return slices.ContainsFunc(jobs, func(j Job) bool { return j.Limits != Limits{} })
 }
 
-// UnenforcedLimit is a limit that is not enforced as specified. JobIndex is the index of the first job that
-// has this limit.
+// UnenforcedLimit is a limit that is not fully enforced. JobIndex is the index of the first job with this
+// limit.
 type UnenforcedLimit struct {
 	Enforcement
 	JobIndex int
 }
 
-// UnenforcedLimits returns the limits of the jobs that are not enforced as specified, in the order of the fields.
+// UnenforcedLimits returns the limits of the jobs that are not fully enforced, in the order of the fields.
 func UnenforcedLimits(jobs []Job, known []Enforcement) (list []UnenforcedLimit) {
 	for i, e := range Enforcements(known) {
 		if e.Extent == Enforced {

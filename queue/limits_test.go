@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// UnenforcedLimits returns every limit that is not enforced as specified, with the first job that has it.
+// UnenforcedLimits returns every limit that is not fully enforced, with the index of the first job that has the
+// limit.
 func TestShortfalls(t *testing.T) {
 	all := func(nice, nofile int64) queue.Job {
 		return queue.Job{Execution: queue.Execution{

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxExitCode is the highest exit code of a process.
+// maxExitCode is the highest possible exit code of a process.
 const maxExitCode = 255
 
 // SameVariable reports whether two names denote the same environment variable.
@@ -20,7 +20,7 @@ func SameVariable(a, b string) bool { return a == b }
 const unquotedChars = "%+,-./:=@_"
 
 // isShellKeyword reports whether a POSIX shell or bash treats a word as a keyword where it expects a program's
-// name. It lists only keywords made of letters. Others, such as { and !, are always quoted.
+// name. It knows only keywords made of letters, since quoteWord always quotes others, such as { and !.
 func isShellKeyword(word string) bool {
 	return slices.Contains([]string{
 		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time",
@@ -28,10 +28,10 @@ func isShellKeyword(word string) bool {
 	}, word)
 }
 
-// quoteWord quotes a text for a POSIX shell. If it contains unprintable characters, quoteWord writes a
-// printf command instead, so that the text stays on one line and can be copied from a terminal.
-// Command substitution would drop a newline at the end of the text. Such a text is therefore quoted
-// as $'…', which bash, ksh and zsh support, but dash does not.
+// quoteWord quotes a text for a POSIX shell. For a text with unprintable characters, it returns a printf
+// command in a command substitution. The result stays on one line and can be copied from a terminal. A command
+// substitution drops a newline at the end, so a text that ends in a newline is quoted as $'…'. That form works
+// in bash, ksh and zsh, but not in dash.
 func quoteWord(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -46,7 +46,8 @@ func quoteWord(text string) string {
 			b.WriteString(`\t`)
 		case r == '\\':
 			b.WriteString(`\\`)
-		// bash expands ! from its history, and printf takes a leading - as an option.
+		// Escape ! and a leading - too: bash expands ! from its history, and printf takes a leading - as an
+		// option.
 		case strconv.IsPrint(r) && r != utf8.RuneError && r != '\'' && r != '!' && (r != '-' || i > 0):
 			b.WriteRune(r)
 		default:

@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// The expected values follow from the rules for quoting in POSIX.1-2024, Shell Command Language,
-// 2.2, and from the formats of printf there.
+// The expected values follow from POSIX.1-2024: its quoting rules (Shell Command Language, 2.2) and the formats
+// of printf.
 func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
@@ -32,7 +32,7 @@ func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	}
 }
 
-// awkwardTexts lists words that a shell would misread without quoting.
+// awkwardTexts lists words that a shell would misinterpret without quoting.
 var awkwardTexts = []string{
 	"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "!!", "a!b", "{a,b}", "[x]", "2>x", "é", "A=b",
 	"-n", "%s", `\n`, `\101`,
@@ -40,9 +40,9 @@ var awkwardTexts = []string{
 	"it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// shells returns the installed shells. The value of each is a text to send on standard input before a command
-// line, so that the shell behaves as if a user had pasted the line. dash represents shells that support only
-// POSIX.1-2017. For bash, the text turns history expansion on.
+// shells returns the installed shells. The value is a text that must be sent to the shell before a command
+// line, so that the shell behaves as for a line that a user has pasted. dash represents shells that support
+// only POSIX.1-2017. For bash, the text turns history expansion on.
 func shells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
@@ -55,7 +55,8 @@ func shells(t *testing.T) map[string]string {
 	return found
 }
 
-// CommandText returns one line of printable characters that a shell splits into the same words.
+// CommandText returns a line that a shell splits into the same words. The line consists of printable
+// characters.
 func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 	line := CommandText("", append([]string{"printf", `%s\0`}, awkwardTexts...))
 	if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
@@ -92,8 +93,8 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 	}
 }
 
-// A word that ends with a newline cannot be written on one line for every POSIX shell. CommandText writes it
-// in a form that bash parses.
+// No form of a word that ends with a newline fits on one line and works in every POSIX shell. CommandText uses
+// a form that works in bash.
 func TestCommandTextEndsInANewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()

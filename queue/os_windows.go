@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// maxExitCode is the highest exit code of a process.
+// maxExitCode is the highest possible exit code of a process.
 const maxExitCode = 1<<32 - 1
 
 // SameVariable reports whether two names denote the same environment variable.

@@ -8,35 +8,35 @@ import (
 // Scheduling is the rule that orders waiting jobs.
 type Scheduling string
 
-// The rules: ByAging uses a priority that grows while a job waits, ByPriority the priority alone, and
-// ByArrival the order of arrival.
+// These are the rules. ByAging uses a priority that grows while a job waits. ByPriority uses the priority
+// alone. ByArrival uses the order of arrival.
 const (
 	ByAging    Scheduling = "aging"
 	ByPriority Scheduling = "priority"
 	ByArrival  Scheduling = "fifo"
 )
 
-// AgingUnit is the unit in which a job's waiting is measured.
+// AgingUnit is the unit in which the waiting of a job is measured.
 type AgingUnit string
 
-// The values of AgingUnit. With AgingByTime, a job earns one point per interval of time; with
-// AgingByEnqueues, one point for each job enqueued after it.
+// These are the values of AgingUnit. With AgingByTime, a job gains one point of priority per AgingInterval.
+// With AgingByEnqueues, it gains one point for each job that is enqueued after it.
 const (
 	AgingByTime     AgingUnit = "time"
 	AgingByEnqueues AgingUnit = "enqueue"
 )
 
-// Order defines how ranks are computed. With AgingByTime, AgingInterval is the waiting time that is worth one
-// point of priority.
+// Order defines how ranks are computed. AgingInterval is the waiting time that is worth one point of priority
+// with AgingByTime.
 type Order struct {
 	Scheduling    Scheduling
 	AgingUnit     AgingUnit
 	AgingInterval time.Duration
 }
 
-// Rank returns a job's sort key, lower first. Jobs with equal ranks run in order of Seq. The rank is fixed
-// when the job is first runnable. That is enough for linear ageing: any two waiting jobs gain the same number
-// of points, so their order never changes. Rank saturates and never overflows.
+// Rank returns a job's sort key, lower first. Jobs with equal ranks start in the order of Seq. The rank never
+// changes once the job is runnable: all waiting jobs gain points at the same speed, so their order stays the
+// same. The result is clamped on overflow.
 func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:
@@ -49,8 +49,8 @@ func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
 	return saturatingSub(int64(since), saturatingMul(priority, o.AgingInterval.Milliseconds()))
 }
 
-// AgingPoints returns how much priority a job has earned by waiting, at least 0. arrivals is the number
-// of jobs ever enqueued.
+// AgingPoints returns how many points of priority a job has gained by waiting. arrivals is the number of jobs
+// ever enqueued.
 func (o Order) AgingPoints(since, now Millis, arrival, arrivals int64) int64 {
 	switch {
 	case o.Scheduling != ByAging || since == 0:
@@ -61,9 +61,8 @@ func (o Order) AgingPoints(since, now Millis, arrival, arrivals int64) int64 {
 	return max(0, int64(now-since)/max(1, o.AgingInterval.Milliseconds()))
 }
 
-// EffectivePriority returns an upper bound: no job with this rank or a worse one has a higher priority,
-// including the points for waiting. arrivals is the number of jobs ever enqueued. Scheduling must not be
-// ByArrival.
+// EffectivePriority returns an upper bound for the priority, including points for waiting, of a job with this
+// rank or a worse one. arrivals is the number of jobs ever enqueued. Scheduling must not be ByArrival.
 func (o Order) EffectivePriority(rank int64, now Millis, arrivals int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:

@@ -15,8 +15,8 @@ import (
 var byTime = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 var byEnqueue = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute}
 
-// Of jobs with priority and points (3,5), (5,3), (8,0) and (2,7), the last one runs first because
-// its sum is nine. The three with a sum of eight follow in order of arrival.
+// Four jobs have these priorities and points: (3,5), (5,3), (8,0) and (2,7). The last one runs first, because
+// its sum is nine. The three with a sum of eight follow in the order of their arrival.
 func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	const arrivals = 100
 	type job struct{ seq, priority, points int64 }
@@ -35,7 +35,7 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	}
 }
 
-// For both kinds of ageing, fixed ranks order two jobs like their effective priorities, at every
+// For both kinds of ageing, the fixed ranks of two jobs order them like their effective priorities, at every
 // time when both are runnable.
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -60,8 +60,8 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	})
 }
 
-// Ranks saturate at the limits of int64: a higher priority never ranks behind a lower one, and an
-// earlier job never behind a later one.
+// Ranks are clamped to the limits of int64. A higher priority never ranks behind a lower one, and an earlier
+// job never behind a later one.
 func TestRankSaturates(t *testing.T) {
 	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1,
 		math.MaxInt64 - 1, math.MaxInt64}))
@@ -95,8 +95,8 @@ func TestRankWithoutAgeing(t *testing.T) {
 	}
 }
 
-// A job earns a point per whole interval, but none before it is runnable. It loses none when the
-// clock steps back.
+// A job gains one point per whole interval, but none before it is runnable. The number of points is never
+// negative, even if the clock is set back.
 func TestPointsAreWholeIntervals(t *testing.T) {
 	for _, c := range []struct {
 		since, now queue.Millis
@@ -108,7 +108,7 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 	}
 }
 
-// EffectivePriority of a job's own rank is the job's effective priority. No job with a worse rank has a
+// For the rank of a job, EffectivePriority returns the job's effective priority. No job with a worse rank has a
 // higher effective priority.
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
 	const now, arrivals = queue.Millis(1_000_000), 500

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The error about an invalid value says what is wrong and what to use instead, and never quotes an
-// error of Go's libraries. A number that is too large is reported as too large.
+// The error about an invalid value says what is wrong and what to use instead. It never contains an error text
+// of Go's libraries. A number that is too large is reported as too large.
 func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", `1000001`, "1000001 is too large; use a number from -1000000 to 1000000"},
@@ -53,7 +53,7 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// An invalid value that is given as text, for example in a flag, gets the same error as in JSON.
+// An invalid value in the text of a flag causes the same error as in JSON.
 func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", "high", `priority: "high" is not a whole number; use digits only, for example 10`},
@@ -73,8 +73,8 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// If an unknown field is the name that other tools use, the error suggests the field with the same meaning,
-// not one with a similar name.
+// If an unknown field has a name that other tools use, the error suggests the field with the same meaning, not
+// the field with the most similar name.
 func TestUnknownFieldSuggestsSameMeaning(t *testing.T) {
 	for name, want := range map[string]string{"cmd": "command", "dir": "cwd", "name": "id", "comand": "command"} {
 		var s Spec

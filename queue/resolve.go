@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Defaults holds the values of fields that a spec does not give.
+// Defaults holds the values of fields that a spec does not set.
 type Defaults struct {
 	Priority    int64
 	MaxRetries  int64
@@ -18,8 +18,8 @@ type Defaults struct {
 	OutputLimit int64
 }
 
-// Resolve checks a spec and returns a draft of the job. The error is an *Error of CodeInvalid that lists all
-// problems, up to a limit.
+// Resolve checks a spec and returns a draft: the job that the spec requests, not stored yet. The error is an
+// *Error of CodeInvalid that lists all problems, up to a limit.
 func Resolve(s *Spec, d Defaults) (Job, error) {
 	var wrong errorList
 	check := func(ok bool, field, format string, args ...any) {
@@ -90,8 +90,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	return j, wrong.err()
 }
 
-// fieldChecker reports a problem with a field unless ok is true. Problems are listed in the order of the
-// calls.
+// fieldChecker reports a problem with a field if ok is false. Problems are listed in the order of the calls.
 type fieldChecker = func(ok bool, field, format string, args ...any)
 
 func resolveCommand(check fieldChecker, s *Spec, j *Job, d Defaults) {
@@ -99,7 +98,7 @@ func resolveCommand(check fieldChecker, s *Spec, j *Job, d Defaults) {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
 		j.Shell = ValueOr(s.Shell, d.Shell)
 	} else {
-		j.Command = "" // responses of the service also contain argv as a command, so ignore it
+		j.Command = "" // replies of the service contain command next to argv
 	}
 	check(s.EnvPass == nil, "env_pass", `cannot be used here; give the variables with their values in field "env"`)
 }
@@ -108,7 +107,7 @@ func resolveEnv(check fieldChecker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
 	for name, value := range s.Env {
-		// checkMember reports a name or a value that is too long by itself.
+		// checkMember reports a name or a value that is too long by itself. Here only their sum is checked.
 		if size := len(name) + 1 + len(value); max(len(name), len(value)) <= MaxCommandBytes && size > MaxCommandBytes {
 			check(false, "env", pairTooLongMessage, Clip(name), size, MaxCommandBytes)
 		}
@@ -125,21 +124,20 @@ func resolveEnv(check fieldChecker, s *Spec) []string {
 	return env
 }
 
-// queuectlVariables lists the variables that queuectl sets for every attempt.
+// queuectlVariables lists the environment variables that queuectl sets for every attempt.
 var queuectlVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER",
 	"QUEUECTL_SOCKET",
 	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieVariable}
 
-// Traceparent and Tracestate are the names of environment variables. They contain the trace that a job
-// belongs to, in the format of the W3C Trace Context headers. The client passes them on from its own
-// environment.
+// Traceparent and Tracestate are the names of environment variables. The variables contain the trace that a job
+// belongs to, in the format of the W3C Trace Context headers. The client copies them from its own environment.
 const (
 	Traceparent = "TRACEPARENT"
 	Tracestate  = "TRACESTATE"
 )
 
-// WithoutTrace returns the spec without its trace, for comparing requests. Two requests that differ only in
-// the trace request the same job.
+// WithoutTrace returns the spec without its trace. It is used to compare requests: two requests that differ
+// only in the trace request the same job.
 func (s *Spec) WithoutTrace() *Spec {
 	if s.Env[Traceparent] == "" && s.Env[Tracestate] == "" {
 		return s
@@ -153,17 +151,17 @@ func (s *Spec) WithoutTrace() *Spec {
 	return &other
 }
 
-// CookieVariable is the variable that marks every process of an attempt. The runner uses it to find processes
-// that have left the attempt's session. Each attempt has a unique value.
+// CookieVariable is the name of an environment variable that marks every process of an attempt. Its value is
+// different for each attempt. With it, the runner finds processes that have left the attempt's session.
 const CookieVariable = "QUEUECTL_COOKIE"
 
-// pairTooLongMessage is the message about a name and a value that are too long together.
+// pairTooLongMessage is the error message for a name and a value that are too long together.
 const pairTooLongMessage = "%q is too long (%d bytes with its value); the maximum is %d bytes"
 
 func checkLabels(check fieldChecker, labels map[string]string) {
 	for k, v := range labels {
 		size := len(k) + len(v)
-		// checkMember reports a name or a value that is too long by itself.
+		// checkMember reports a name or a value that is too long by itself. Here only their sum is checked.
 		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", pairTooLongMessage, Clip(k), size,
 			MaxLabelBytes)
 	}
@@ -185,11 +183,11 @@ func isAbsolute(path string) bool {
 	if len(path) < 3 || path[1] != ':' || path[2] != '\\' && path[2] != '/' {
 		return strings.HasPrefix(path, "/")
 	}
-	drive := path[0] | 0x20 // drive letter in lower case
+	drive := path[0] | 0x20 // drive letter, in lower case
 	return path[0] == '/' || drive >= 'a' && drive <= 'z'
 }
 
-// ValueOr returns *p, or the parameter otherwise if p is nil.
+// ValueOr returns *p. If p is nil, it returns otherwise.
 func ValueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise

@@ -32,7 +32,7 @@ func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	}
 }
 
-// No retries mean one attempt, and the three ways to request four attempts are equivalent.
+// Without retries, a job has one attempt. The three ways to request four attempts are equivalent.
 func TestResolveAttempts(t *testing.T) {
 	for _, c := range []struct {
 		retries, attempts *int64
@@ -47,7 +47,7 @@ func TestResolveAttempts(t *testing.T) {
 
 func bytes(n int) string { return strings.Repeat("x", n) }
 
-// envOf returns an environment of n bytes, including names, = and terminators.
+// envOf returns an environment of n bytes. The size includes names, = and terminators.
 func envOf(n int) map[string]string {
 	m := map[string]string{}
 	for i := 0; n > 0; i++ {
@@ -70,8 +70,8 @@ func labelsOf(n int) map[string]string {
 	return m
 }
 
-// limit describes a limit of a field. Resolve accepts the spec that atLimit sets, and rejects the spec
-// that beyondLimit sets with an error that names the field.
+// limit describes a limit of a field. Resolve accepts a spec after atLimit has changed it. It rejects a spec
+// after beyondLimit has changed it, with an error that names the field.
 type limit struct {
 	name, field          string
 	atLimit, beyondLimit func(*queue.Spec)
@@ -154,7 +154,7 @@ func jobLimits() []limit {
 	}
 }
 
-// Every limit is exact: Resolve accepts the value at the limit, and rejects the next one with an error that
+// Every limit is exact: Resolve accepts a value at the limit, and rejects the next value with an error that
 // names the field.
 func TestResolveKeepsEveryLimit(t *testing.T) {
 	for _, l := range jobLimits() {
@@ -179,7 +179,7 @@ func checkRefused(t *testing.T, what string, s *queue.Spec, field string) {
 	}
 }
 
-// Specs that can never be jobs are rejected with the field's name.
+// A spec that can never be a job is rejected with an error that names the field.
 func TestResolveRejectsWithFieldName(t *testing.T) {
 	word := func(at func(*queue.Spec) **string, text string) func(*queue.Spec) {
 		return func(s *queue.Spec) { *at(s) = &text }

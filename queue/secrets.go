@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// credentialPrefix is the prefix of a reference to a credential of the runner. The credential's name follows
-// it.
+// credentialPrefix is the prefix of a reference to a credential of the runner. The name of the credential
+// follows the prefix.
 const credentialPrefix = "credential:"
 
-// CredentialName returns the name of the credential that a reference denotes. ok is false if it
+// CredentialName returns the name of the credential that a reference denotes. ok is false if the reference
 // denotes a file.
 func CredentialName(reference string) (name string, ok bool) {
 	return strings.CutPrefix(reference, credentialPrefix)
 }
 
-// resolveSecrets returns the references to secrets, in the form NAME=reference. Only the runner can
-// read the secrets.
+// resolveSecrets returns the spec's references to secrets, each in the form NAME=reference. The secrets
+// themselves can only be read by the runner.
 func resolveSecrets(check fieldChecker, s *Spec) []string {
 	var list []string
 	for name, reference := range s.EnvSecret {
@@ -28,8 +28,8 @@ func resolveSecrets(check fieldChecker, s *Spec) []string {
 	return list
 }
 
-// validReference reports whether a text is a reference to a secret: a file, or a credential of the
-// runner.
+// validReference reports whether a text is a valid reference to a secret: the path of a file, or a credential
+// of the runner.
 func validReference(text string) bool {
 	if name, ok := CredentialName(text); ok {
 		return validCredential(name)

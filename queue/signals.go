@@ -16,13 +16,13 @@ var signalNames = [...]string{
 	"PWR", "SYS",
 }
 
-// The range of real-time signals that programs can use, in the numbering of glibc.
+// These are the first and the last real-time signal that programs can use, as numbered by glibc.
 const (
 	firstRealTimeSignal = 34
 	lastSignal          = 64
 )
 
-// SignalName returns a signal's name, such as SIGUSR1, or "signal N" if it has none.
+// SignalName returns a signal's name, such as SIGUSR1, or "signal N" if the signal has no name.
 func SignalName(n int) string {
 	switch {
 	case n > 0 && n < len(signalNames):

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Signals have the names and numbers of signal(7) for Linux on x86 and ARM. Real-time signals have
-// those of glibc (kill -l).
+// Signals have the names and numbers of signal(7) for Linux on x86 and ARM. Real-time signals have the names
+// and numbers of glibc (kill -l).
 func TestSignalsHaveNames(t *testing.T) {
 	for n, want := range map[int]string{
 		1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2",

@@ -16,9 +16,8 @@ import (
 	"unicode/utf8"
 )
 
-// Spec is a user's request for a job. A nil field was not given. In JSON it has the members that
-// the tags field name; other members are rejected. The order is that of the documentation.
-// See docs/decisions/0066.
+// Spec is a user's request for a job. A field that is nil is not set. In JSON it has the members that the tags
+// name; other members are rejected. The documentation lists the fields in this order. See docs/decisions/0066.
 type Spec struct {
 	ID                  *string           `field:"id"`
 	Command             *string           `field:"command"`
@@ -47,7 +46,7 @@ type Spec struct {
 	UniqueFor           *time.Duration    `field:"unique_for"`
 	OnConflict          *string           `field:"on_conflict"`
 	Env                 map[string]string `field:"env"`
-	// EnvPass has names of variables. The client replaces them by Env, and Resolve rejects them.
+	// EnvPass holds names of variables. The client replaces EnvPass by entries of Env, so Resolve rejects it.
 	EnvPass         []string          `field:"env_pass"`
 	EnvSecret       map[string]string `field:"env_secret"`
 	MaskSecrets     *bool             `field:"mask_secrets"`
@@ -77,11 +76,11 @@ type Spec struct {
 	OutputLimit     *int64            `field:"output_limit" kind:"size"`
 }
 
-// FieldKind is the form of a field's value on a command line.
+// FieldKind says in which form a command line contains the value of a field.
 type FieldKind uint8
 
-// The kinds. Lists and maps are repeated flags: each flag adds a list entry, or a map entry NAME=value. The
-// kind for exit codes is a list of integers, comma-separated or in repeated flags.
+// These are the kinds. A list or a map is given by repeating a flag: each flag adds one list entry, or one map
+// entry NAME=value. Exit codes are integers, separated by commas or in repeated flags.
 const (
 	KindText FieldKind = iota
 	KindInteger
@@ -95,17 +94,17 @@ const (
 	KindExitCodes
 )
 
-// Field is one row of the table of fields, which lists the members of Spec.
+// Field is one row of the table of job fields. Each row describes a member of Spec.
 type Field struct {
 	Name       string // name in JSON; the flag has - instead of _
 	Alias      string // alternative name; "" means none
 	Kind       FieldKind
 	member     int         // index of the member of Spec that holds the value
-	constraint *Constraint // accepted values; nil means any of the kind
+	constraint *Constraint // accepted values; nil means all values of the kind
 }
 
-// fields is computed at the first use, since most programs do not need it. Both timeout and timeout_ms set the
-// member Timeout.
+// fields returns the table of job fields. It computes the table at the first use, since most programs do not
+// need it. The fields timeout and timeout_ms both set the member Timeout.
 var fields = sync.OnceValue(func() (list []Field) {
 	kinds := map[reflect.Type]FieldKind{
 		reflect.TypeFor[*string]():           KindText,
@@ -138,12 +137,13 @@ var fields = sync.OnceValue(func() (list []Field) {
 	return list
 })
 
-// usageText has a line NAME: DESCRIPTION for each field.
+// usageText describes the fields, each in a line NAME: DESCRIPTION.
 //
 //go:embed fields.txt
 var usageText string
 
-// usages is computed at the first use, since most programs do not need it.
+// usages returns the descriptions by field name. It computes them at the first use, since most programs do not
+// need them.
 var usages = sync.OnceValue(func() map[string]string {
 	texts := make(map[string]string, len(fields()))
 	for line := range strings.Lines(usageText) {
@@ -159,7 +159,7 @@ func (f *Field) Usage() string { return usages()[f.Name] }
 // Fields returns the fields of a spec, in the order of the documentation.
 func Fields() []Field { return fields() }
 
-// fieldsByName holds the fields by name and by alias.
+// fieldsByName returns the fields by name and by alias.
 var fieldsByName = sync.OnceValue(func() map[string]*Field {
 	m := map[string]*Field{}
 	for i, f := range fields() {
@@ -179,18 +179,19 @@ func FieldNames() (names []string) {
 	return names
 }
 
-// UnmarshalJSON reads a spec strictly. Its error contains all problems, up to a limit.
+// UnmarshalJSON implements json.Unmarshaler. It rejects unknown members. Its error contains all problems, up to
+// a limit.
 func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 
-// Decode reads a spec like UnmarshalJSON. It passes members that are not fields to the function other, which
-// reports whether it accepts them. If other is nil, no such member is accepted. data must have passed
+// Decode reads a spec like UnmarshalJSON, but passes members that are not fields to the function other. That
+// function returns false for a member that it does not accept. A nil other accepts none. data must have passed
 // CheckJSON.
 func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
 	return s.setMembers(data, other, (*Field).set)
 }
 
-// setMembers sets the fields that are members of a JSON object and not null. It calls the function set for each.
+// setMembers calls the function set for each member of a JSON object that is a field and not null.
 func (s *Spec) setMembers(data []byte, other func(name string, value json.RawMessage) (bool, error),
 	set func(f *Field, s *Spec, value json.RawMessage) error) error {
 	var wrong errorList
@@ -210,7 +211,7 @@ func (s *Spec) setMembers(data []byte, other func(name string, value json.RawMes
 		case f == nil && len(wrong.list) > 0:
 			wrong.add(Invalid(name, "unknown job field"))
 		case f == nil:
-			wrong.add(CheckField(name)) // only the first error has a hint, since computing hints takes long
+			wrong.add(CheckField(name)) // only the first error has a hint, which takes long to compute
 		case slices.Contains(given, f):
 			wrong.add(Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
 		case !isNull(value):
@@ -229,10 +230,10 @@ func (s *Spec) setMembers(data []byte, other func(name string, value json.RawMes
 	return wrong.err()
 }
 
-// MarshalJSON writes the given fields.
+// MarshalJSON implements json.Marshaler. It writes the fields that are set.
 func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.GivenFields()) }
 
-// GivenFields returns the given fields as a map from field name to JSON value.
+// GivenFields returns the fields that are set, as a map from field name to JSON value.
 func (s *Spec) GivenFields() map[string]any {
 	m := make(map[string]any)
 	for _, f := range fields() {
@@ -243,8 +244,8 @@ func (s *Spec) GivenFields() map[string]any {
 	return m
 }
 
-// CheckText returns an error if a text of the spec is not valid UTF-8. JSON cannot contain such a
-// text and would silently replace it.
+// CheckText returns an error if a text in the spec is not valid UTF-8. In JSON, such a text would silently be
+// replaced.
 func (s *Spec) CheckText() error {
 	for _, f := range fields() {
 		var texts []string
@@ -269,7 +270,7 @@ func (s *Spec) CheckText() error {
 
 const notUTF8Message = "%q is not valid UTF-8; put binary data into a file or a script"
 
-// SetText sets a field from the text of a flag. Each call adds to lists, maps and codes.
+// SetText sets a field from the text of a flag. For a list, a map or exit codes, each call adds to the value.
 func (s *Spec) SetText(name, value string) error {
 	f := fieldsByName()[name]
 	if f == nil {
@@ -347,8 +348,8 @@ func CheckField(name string) error {
 	return nil
 }
 
-// unknownFieldHint returns a hint for an unknown field: the field that was probably meant, or where all fields are
-// listed.
+// unknownFieldHint returns a hint for an unknown field. It names the field that was probably meant, or says
+// where all fields are listed.
 func unknownFieldHint(name string) string {
 	for _, pair := range [...][2]string{
 		{"cmd", "command"}, {"dir", "cwd"}, {"name", "id"}, {"retries", "max_retries"},

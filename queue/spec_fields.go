@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// This file reads and writes the value of one field of a spec.
+// The functions in this file read and write the value of one field of a spec.
 
-// set reads the value of the field from JSON. Its errors say what the value must be.
+// set sets the field from a JSON value. Its errors say what the value must be.
 func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
 	switch to := f.in(s).Addr().Interface().(type) {
 	case **string:
@@ -53,8 +53,8 @@ func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, e
 // in returns the member of a spec that holds the value of the field.
 func (f *Field) in(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().Field(f.member) }
 
-// get returns the value of the field as written to JSON, or nil if the field is not given. For timeout_ms, it
-// always returns nil, because timeout has the value.
+// get returns the value of the field as it is written to JSON, or nil if the field is not set. For timeout_ms
+// it always returns nil, because the field timeout contains the value.
 func (f *Field) get(s *Spec) any {
 	member := f.in(s)
 	if member.IsNil() {
@@ -74,13 +74,13 @@ func (f *Field) get(s *Spec) any {
 	return reflect.Indirect(member).Interface()
 }
 
-// numbersAsText reports whether a whole number in JSON is accepted as a text of the field, since job ids and
+// numbersAsText reports whether the field accepts a whole number in JSON where a text is expected. Job ids and
 // amounts are often numbers.
 func (f *Field) numbersAsText() bool {
 	return f.Name == "id" || f.Name == "depends_on" || f.Name == "resources"
 }
 
-// maxEntries returns how many entries a list or a map in the field may have.
+// maxEntries returns the maximum number of entries of a list or a map in the field.
 func (f *Field) maxEntries() int {
 	if f.constraint == nil {
 		return MaxArgsEnvBytes // each entry takes at least one byte

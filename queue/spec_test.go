@@ -18,7 +18,7 @@ func maybe[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
 	return rapid.Ptr(g, true).Draw(t, name)
 }
 
-// drawSpec returns any spec that JSON can express.
+// drawSpec returns an arbitrary spec that JSON can express.
 func drawSpec(t *rapid.T) *queue.Spec {
 	text := rapid.StringMatching(`[ -~äß\n"\\]{0,20}`)
 	number := rapid.Int64()
@@ -68,7 +68,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 	})
 }
 
-// Flags can express every spec that JSON can, with the same meaning.
+// Flags can express every spec that JSON can express, with the same meaning.
 func TestSpecSurvivesFlags(t *testing.T) {
 	kinds := map[string]queue.FieldKind{}
 	for _, f := range queue.Fields() {
@@ -90,7 +90,7 @@ func TestSpecSurvivesFlags(t *testing.T) {
 	})
 }
 
-// flagsOf returns the flag values that a user would write for a value.
+// flagsOf returns the flags that a user would write for a value.
 func flagsOf(kind queue.FieldKind, value any) (flags []string) {
 	switch v := value.(type) {
 	case []string:
@@ -166,8 +166,8 @@ func TestSpecReadsEveryField(t *testing.T) {
 	}
 }
 
-// Unknown fields are rejected with the nearest known name. A field that is given twice is rejected,
-// in any order and under either name.
+// Unknown fields are rejected with the most similar known name. A field that is given twice is rejected, in any
+// order and with either of its names.
 func TestSpecIsStrict(t *testing.T) {
 	for _, c := range []struct{ json, field, says string }{
 		{`{"comand":"x"}`, "comand", `"command"`},
@@ -206,8 +206,7 @@ func TestSpecIsStrict(t *testing.T) {
 	}
 }
 
-// An id may be given as a JSON integer. The id then consists of the decimal digits, for any number
-// of digits.
+// An id may be given as a JSON integer with any number of digits. The id is then the text of these digits.
 func TestSpecTakesIntegersAsIDs(t *testing.T) {
 	for _, text := range []string{"0", "42", "9223372036854775807", "9223372036854775808",
 		"123456789012345678901234567890"} {
@@ -228,8 +227,8 @@ func TestSpecTakesNullAsNotGiven(t *testing.T) {
 	}
 }
 
-// Parsing never panics, whatever the JSON. An accepted spec is unchanged after encoding and
-// decoding, and Resolve accepts it or rejects it as invalid.
+// Parsing never panics, whatever the JSON is. An accepted spec is unchanged after encoding and decoding, and
+// Resolve accepts it or rejects it as invalid.
 func FuzzSpec(f *testing.F) {
 	for _, seed := range []string{`{"command":"x"}`, `{"id":7,"argv":["a"],"timeout":"1h"}`,
 		`{"timeout_ms":1,"env":{"A":"b"}}`, `{"umask":"022","labels":{}}`, `[]`, `{"a":1,"a":2}`, `{"\ud800":"\udfff"}`,
@@ -257,8 +256,8 @@ func FuzzSpec(f *testing.F) {
 	})
 }
 
-// An edit leaves all other settings of a job unchanged. Therefore SpecOf must contain each field of
-// Execution.
+// An edit leaves all settings of a job unchanged that it does not name. For that, SpecOf must contain each
+// field of Execution.
 func TestEditKeepsOtherFields(t *testing.T) {
 	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second,
 		OutputLimit: 1 << 20}
@@ -266,7 +265,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},
 		"output_limit":6,"memory":"64M","cpus":2,"tasks":7,"nice":8,"nofile":9,"env_secret":{"S":"/s"},"mask_secrets":true,
 		"on_completed":"a","on_failed":"b","on_dead":"c","on_ended":"d"`
-	seen := map[string]bool{"User": true, "AsUID": true} // set by a caller of Edit that knows the accounts
+	seen := map[string]bool{"User": true, "AsUID": true} // set by the caller of Edit, which knows the accounts
 	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`,
 		`{"argv":["x"],"stdin_file":"/z",` + common + `}`, `{"argv":["x"],"tty":true,` + common + `}`} {
 		var s queue.Spec

@@ -1,8 +1,8 @@
-// Package queue defines what a job is, how its state may change and what the outcome of an attempt
-// means for it. It is pure: no I/O, no clock, no randomness, no goroutines.
+// Package queue defines what a job is, how its state may change and what the outcome of an attempt means for
+// it. It has no I/O, no clock, no randomness and no goroutines.
 //
-// Start with Job and State. Resolve turns a Spec (a user's request) into a Job. Decide turns the
-// outcome of an attempt into the job's next state. Verb.EffectOn applies a user's action to a job.
+// Start with Job and State. Resolve turns a Spec (a user's request) into a Job. Decide turns the outcome of an
+// attempt into the job's next state. Verb.EffectOn applies a user's action to a job.
 package queue
 
 import (
@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// State is the state of a job. The zero State belongs to no stored job. A job in a state below
-// Processing waits; a job in a state above it has ended.
+// State is the state of a job. No stored job has the zero State. A job in a state below Processing waits; a job
+// in a state above it has ended.
 type State uint8
 
-// The states. The store numbers them in this order.
+// These are the states. The store uses their numbers, which have this order.
 const (
 	Blocked State = iota + 1
 	Held
@@ -38,7 +38,8 @@ var stateNames = [...]string{
 	Cancelled:  "cancelled",
 }
 
-// transitions is the state table: it lists the possible next states of each state. State 0 is a new job.
+// transitions is the state table: for each state, it lists the states that can follow. State 0 is that of a new
+// job.
 var transitions = [...][]State{
 	0:          {Pending, Blocked, Held},
 	Blocked:    {Pending, Held, Cancelled},
@@ -51,12 +52,12 @@ var transitions = [...][]State{
 	Cancelled:  {Pending, Blocked},
 }
 
-// States returns every state in its fixed order.
+// States returns all states, in the order of the documentation.
 func States() []State {
 	return []State{Blocked, Held, Pending, Failed, Processing, Completed, Dead, Cancelled}
 }
 
-// String returns the state's name on the wire, "" for the zero State.
+// String returns the name of the state in the protocol. It returns "" for the zero State.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -64,7 +65,7 @@ func (s State) String() string {
 	return ""
 }
 
-// StateNames returns the names of states.
+// StateNames returns the names of the given states.
 func StateNames(states []State) []string {
 	names := make([]string, len(states))
 	for i, s := range states {
@@ -78,18 +79,18 @@ func (s State) CanBecome(to State) bool {
 	return int(s) < len(transitions) && slices.Contains(transitions[s], to)
 }
 
-// Waiting reports whether a job in state s has not started yet.
+// Waiting reports whether a job in state s has not started yet, or waits for a retry.
 func (s State) Waiting() bool { return s > 0 && s < Processing }
 
-// Ended reports whether a job in state s has ended. It runs again only if a user retries it.
+// Ended reports whether a job in state s has ended. An ended job runs again only if a user retries it.
 func (s State) Ended() bool { return s > Processing }
 
-// Runnable reports whether a job in state s starts when it is due and a worker is free for it.
+// Runnable reports whether a job in state s can start as soon as it is due and a worker is free.
 func (s State) Runnable() bool { return s == Pending || s == Failed }
 
-// ParseStates returns the states that a name denotes: one state, or "waiting" (pending, failed,
-// blocked and held) or "done" (completed). For an unknown name it returns ErrInvalid with the
-// nearest known name.
+// ParseStates returns the states that a name denotes: one state, or "waiting" (pending, failed, blocked and
+// held) or "done" (completed). For an unknown name it returns an ErrInvalid that suggests the most similar
+// known name.
 func ParseStates(name string) ([]State, error) {
 	switch name {
 	case "waiting":
@@ -110,8 +111,8 @@ func ParseStates(name string) ([]State, error) {
 		cmp.Or(DidYouMean(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
-// StateForWord returns the name of the state that a word denotes, in queuectl or in similar programs.
-// It returns "" if there is no such state.
+// StateForWord returns the name of the state that a word denotes, for example in similar programs. It returns
+// "" if the word denotes no state.
 func StateForWord(word string) string {
 	switch word {
 	case "running", "active", "started", "executing":
@@ -131,17 +132,17 @@ func StateForWord(word string) string {
 	return ""
 }
 
-// Reason explains the state of a job or attempt where the state alone does not. "" means that no explanation
-// is needed.
+// Reason explains the state of a job or attempt where the state alone does not. "" means that the state needs
+// no explanation.
 type Reason string
 
-// The reasons. No reason has the same name as a state.
+// These are the reasons. No reason has the name of a state.
 const (
 	ReasonTimedOut Reason = "timed_out"  // the attempt was ended by its timeout
 	ReasonSignal   Reason = "signal"     // the attempt was ended by a signal that queuectl did not send
 	ReasonOOM      Reason = "oom_killed" // the kernel killed the attempt because memory ran out
 	ReasonNotFound Reason = "not_found"  // exit code 127
-	// ReasonNotRunnable means exit code 126: the file is not executable, or cwd, stdin_file or
+	// ReasonNotRunnable means exit code 126. The file is not executable, or the job's cwd, stdin_file or
 	// env_secret is unusable.
 	ReasonNotRunnable Reason = "not_runnable"
 	ReasonLost        Reason = "lost"        // the runner died, but the machine did not go down
@@ -151,7 +152,7 @@ const (
 	ReasonShortage    Reason = "shortage"    // the service lacked a process, memory or a descriptor
 	ReasonExpired     Reason = "expired"     // the job was not started by expires_at
 	ReasonUnkillable  Reason = "unkillable"  // a process of the attempt survived SIGKILL
-	ReasonPoison      Reason = "poison"      // several runners died, each while it ran only this job
+	ReasonPoison      Reason = "poison"      // several runners died, each with only this job running
 	ReasonCancelled   Reason = "cancelled"   // a user cancelled the job while it ran
 	ReasonDependency  Reason = "dependency"  // a dependency did not end as required, or was removed
 	// ReasonReplaced means that another job replaced this one: a job with the same unique key, or the next

@@ -11,11 +11,11 @@ import (
 	"unicode"
 )
 
-// MaxDuration is the longest accepted duration: ten years of 365 days. It prevents overflow when a
+// MaxDuration is the longest accepted duration: ten years of 365 days. This limit prevents an overflow when a
 // duration is added to a time.
 const MaxDuration = 10 * 365 * 24 * time.Hour
 
-// durationUnit is a unit of a duration. The units are a slice because a map would be built at every start
+// durationUnit is a unit of a duration. They are kept in a slice, because a map would be built at every start
 // of the program.
 type durationUnit struct {
 	name     string
@@ -38,7 +38,7 @@ func ParseDuration(text string) (time.Duration, error) {
 			return 0, ErrNegative
 		}
 	}
-	// The sum is an integer, because a float64 of nanoseconds is not exact above 104 days.
+	// Add up integers, because a float64 of nanoseconds is inexact above 104 days.
 	var total time.Duration
 	rest := text
 	for rest != "" {
@@ -71,8 +71,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return total, nil
 }
 
-// parseDecimal parses a number in decimal notation. It returns an infinity for a number that does
-// not fit into a float64.
+// parseDecimal parses a number in decimal notation. It returns an infinity if the number is too large for a
+// float64.
 func parseDecimal(text string) (float64, error) {
 	if strings.Trim(text, "+-.0123456789eE") != "" || strings.HasPrefix(text, "+") {
 		return 0, strconv.ErrSyntax
@@ -84,13 +84,13 @@ func parseDecimal(text string) (float64, error) {
 	return n, err
 }
 
-// ParseDuration returns these errors for a duration that is out of range.
+// These are the errors of ParseDuration for a duration that is out of range.
 var (
 	ErrTooLong  = errors.New("too long; the maximum is 3650d (ten years)")
 	ErrNegative = errors.New("cannot be negative; use 0 or more")
 )
 
-// ParseInteger parses a whole number. Its error says what is wrong and what to write instead.
+// ParseInteger parses a whole number. Its error says what to write instead.
 func ParseInteger(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
@@ -102,7 +102,7 @@ func ParseInteger(text string) (int64, error) {
 	return 0, fmt.Errorf("%q is not a whole number; use digits only, for example 10", Clip(text))
 }
 
-// ParseNumber parses a number. Its error says what is wrong and what to write instead.
+// ParseNumber parses a number. Its error says what to write instead.
 func ParseNumber(text string) (float64, error) {
 	n, err := parseDecimal(text)
 	switch {
@@ -133,8 +133,8 @@ func DurationOfSeconds(seconds float64) (time.Duration, error) {
 	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }
 
-// FormatDuration formats a duration so that ParseDuration can parse it: whole days, hours and
-// minutes, and seconds with a fraction.
+// FormatDuration formats a duration so that ParseDuration can parse it: in whole days, hours and minutes, and
+// in seconds with a fraction.
 func FormatDuration(d time.Duration) string {
 	if d <= 0 {
 		return "0s"
@@ -152,13 +152,14 @@ func FormatDuration(d time.Duration) string {
 		b.WriteString(strings.Replace(d.String(), "µs", "us", 1))
 	case d < time.Second:
 		b.WriteString(strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s")
-	default: // seconds with a fraction, computed from integers so that it is exact
+	default: // computed from integers, so that the fraction is exact
 		b.WriteString(d.String())
 	}
 	return b.String()
 }
 
-// sizeUnits begins with the units that FormatSize uses, the largest first. ParseSize ignores the case.
+// sizeUnits lists the units of sizes. FormatSize uses those at the beginning, the largest first. ParseSize
+// accepts all of them, in upper and lower case.
 var sizeUnits = []struct {
 	suffix string
 	bytes  int64
@@ -205,7 +206,7 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// DescribeSize formats a number of bytes for a message, always with a unit, such as 64KiB or 1000
+// DescribeSize formats a number of bytes for a message. The text always has a unit, such as 64KiB or 1000
 // bytes.
 func DescribeSize(n int64) string {
 	switch {
@@ -217,16 +218,16 @@ func DescribeSize(n int64) string {
 	return FormatSize(n)
 }
 
-// Millis is a time in milliseconds since 1970 UTC. 0 means none.
+// Millis is a time in milliseconds since 1970 UTC. 0 means no time.
 type Millis int64
 
-// MillisOf converts t, rounded down.
+// MillisOf converts t to Millis. It rounds down.
 func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
 // Time converts m to a time in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
-// String returns the time in RFC 3339 format, in UTC with milliseconds, or "" for none.
+// String returns the time in RFC 3339 format, in UTC with milliseconds. It returns "" for 0.
 func (m Millis) String() string {
 	if m == 0 {
 		return ""
@@ -234,8 +235,7 @@ func (m Millis) String() string {
 	return m.Time().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// Add returns the time d after m. It rounds a fraction of a millisecond up, so that nothing is due
-// too early.
+// Add returns the time d after m. It rounds up to a full millisecond, so that nothing is due too early.
 func (m Millis) Add(d time.Duration) Millis {
 	return m + Millis((d+time.Millisecond-1)/time.Millisecond)
 }
@@ -254,8 +254,8 @@ func ParseTime(text string) (Millis, error) {
 	return MillisOf(t), nil
 }
 
-// CommandText returns command if it is not "". If it is "", CommandText returns argv as one line that a shell
-// splits into the same words. A line that takes more than MaxCommandBytes bytes as JSON is cut and ends in ….
+// CommandText returns command. If command is "", it returns argv as one line that a shell splits into the same
+// words. It cuts a line that is longer than MaxCommandBytes bytes in JSON, and appends ….
 func CommandText(command string, argv []string) string {
 	if command != "" || len(argv) == 0 {
 		return command
@@ -264,14 +264,14 @@ func CommandText(command string, argv []string) string {
 	for i, word := range argv {
 		words[i] = QuoteShellWord(word)
 	}
-	// If the first word were not quoted, the shell could take it for an assignment or a keyword.
+	// Quote a first word that the shell would take for an assignment or a keyword.
 	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || isShellKeyword(argv[0])) {
 		words[0] = quoteWord(argv[0])
 	}
 	return ClipJSON(strings.Join(words, " "), MaxCommandBytes)
 }
 
-// QuoteShellWord returns a text, quoted if necessary, as one word of a shell command line.
+// QuoteShellWord returns a text as one word of a shell command line. It quotes the text if necessary.
 func QuoteShellWord(text string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(unquotedChars, r)

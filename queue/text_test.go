@@ -62,7 +62,7 @@ func TestCommandTextIsBounded(t *testing.T) {
 	}
 }
 
-// DescribeSize always writes a unit, so that no message contains a size without one.
+// DescribeSize always writes a unit, so every size in a message has one.
 func TestDescribeSizeHasAUnit(t *testing.T) {
 	for n, want := range map[int64]string{
 		0: "0 bytes", 1: "1 byte", 1023: "1023 bytes", 1024: "1KiB", 1025: "1025 bytes", 3 << 20: "3MiB",

@@ -1,7 +1,7 @@
 package queue
 
-// TrySend sends a value without waiting. If the channel has no room, TrySend does nothing. The receiver of a
-// channel that buffers one wake-up then acts on the wake-up that is already there.
+// TrySend sends a value if the channel has room, and otherwise does nothing. It is used for channels that
+// buffer one wake-up: if the channel is full, the receiver will act on the wake-up in it.
 func TrySend[T any](c chan<- T, v T) {
 	select {
 	case c <- v:

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The functions below read the JSON value of one field. Their errors say what the value must be.
+// The functions below read the JSON value of one field. Each error says what the value must be.
 
 func decodeText(v json.RawMessage) (string, error) {
 	if v[0] != '"' {
@@ -35,7 +35,7 @@ func readNumber(v json.RawMessage) (float64, error) {
 	return ParseNumber(string(v))
 }
 
-// textOrNumber returns a text, or the digits of a number. Its error describes what the value must be.
+// textOrNumber returns a text, or a number as text. description says in the error what the value must be.
 func textOrNumber(v json.RawMessage, description string) (string, error) {
 	switch {
 	case v[0] == '"':
@@ -46,7 +46,7 @@ func textOrNumber(v json.RawMessage, description string) (string, error) {
 	return "", fmt.Errorf("must be %s", description)
 }
 
-// DecodeDuration parses a JSON value that is a number of seconds, or a text like "90s".
+// DecodeDuration parses a duration in JSON: a number of seconds, or a text like "90s".
 func DecodeDuration(v json.RawMessage) (time.Duration, error) {
 	t, err := textOrNumber(v, `a number of seconds, or text like "90s"`)
 	if err != nil {
@@ -110,12 +110,12 @@ func readBool(v json.RawMessage) (bool, error) {
 	return b, nil
 }
 
-// readText reads a text of the field: its value, or an entry of it.
+// readText reads a text of the field: its value, or one entry of a list or map.
 func (f *Field) readText(v json.RawMessage) (string, error) {
 	if !f.numbersAsText() {
 		return decodeText(v)
 	}
-	if t := string(v); strings.Trim(t, "-0123456789") == "" { // valid JSON of digits and -, so an integer
+	if t := string(v); strings.Trim(t, "-0123456789") == "" { // only digits and -, so v is an integer
 		return t, nil
 	}
 	if v[0] != '"' {
@@ -124,7 +124,7 @@ func (f *Field) readText(v json.RawMessage) (string, error) {
 	return DecodeJSONString(v)
 }
 
-// readList reads a list. The result has no spare capacity, because many jobs may be in memory.
+// readList reads a list of texts. The result has no spare capacity, because many jobs may be in memory.
 func (f *Field) readList(v json.RawMessage) ([]string, error) {
 	list := []string{}
 	err := EachElement(v, func(e json.RawMessage) error {

@@ -2,11 +2,10 @@ package queue
 
 import "slices"
 
-// Verb is an action of a user on a stored job that is not leased.
-// See docs/decisions/0063.
+// Verb is an action of a user on a stored job that is not leased, that is, not claimed by a node.
 type Verb string
 
-// The verbs, with their names on the wire.
+// These are the verbs. Their values are their names in the protocol.
 const (
 	VerbCancel    Verb = "cancel"
 	VerbRetry     Verb = "retry"
@@ -19,12 +18,12 @@ const (
 
 // verbRule is one row of the table of verbs.
 type verbRule struct {
-	actsIn       []State // states in which the verb acts
-	noEffectIn   []State // states in which the verb has no effect, because its goal is already reached
+	actsIn       []State // states of a job in which the verb changes it
+	noEffectIn   []State // states in which the goal of the verb is already reached
 	startsJob    bool    // the verb lets the job run
 	nextState    func(State) State
 	event        EventKind
-	acceptedJobs string // which jobs the verb accepts, for the error about a job in another state
+	acceptedJobs string // which jobs the verb accepts, for error messages
 }
 
 func alwaysState(to State) func(State) State { return func(State) State { return to } }
@@ -50,9 +49,9 @@ var verbRules = map[Verb]verbRule{
 		"only jobs that are not running can be removed"},
 }
 
-// EffectOn returns the effect of a verb on a job: its next state, or 0 if the job is removed, and the
-// event to record. acts is false if nothing has to be done. If the verb does not act in the job's
-// state, EffectOn returns ErrWrongState.
+// EffectOn returns the effect of a verb on a job: the job's next state and the event to record. State 0 means
+// that the job is removed. acts is false if the verb has no effect on the job. If the verb does not accept the
+// job's state, EffectOn returns ErrWrongState.
 func (v Verb) EffectOn(j *Job) (to State, event EventKind, acts bool, err error) {
 	r := verbRules[v]
 	switch {
@@ -68,8 +67,8 @@ func (v Verb) EffectOn(j *Job) (to State, event EventKind, acts bool, err error)
 	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.acceptedJobs, v.suggestCommand(j))
 }
 
-// suggestCommand returns the command that the user probably needs for a job on which the verb does not
-// act, or "".
+// suggestCommand returns the command that the user probably wants for a job whose state the verb does not
+// accept. It returns "" if none is known.
 func (v Verb) suggestCommand(j *Job) string {
 	switch {
 	case v == VerbRemove:
@@ -86,5 +85,5 @@ func (v Verb) suggestCommand(j *Job) string {
 	return ""
 }
 
-// ActsIn returns the states in which the verb acts.
+// ActsIn returns the states of a job in which the verb changes it.
 func (v Verb) ActsIn() []State { return verbRules[v].actsIn }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A verb makes only transitions that the state table allows. In any other state it returns an error that
-// names the state. No verb acts on a running job.
+// A verb makes only transitions that the state table allows. For a job in any other state, it returns an error
+// that names the state. No verb changes a running job.
 func TestVerbsKeepToTheStateTable(t *testing.T) {
 	for verb, takes := range map[queue.Verb]string{
 		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",
@@ -72,7 +72,7 @@ func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 	}
 }
 
-// drawValidSpec returns a spec that Resolve accepts.
+// drawValidSpec returns an arbitrary spec that Resolve accepts.
 func drawValidSpec(t *rapid.T) *queue.Spec {
 	texts := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`), 0, queue.MaxLabels)
 	s := map[string]any{}
@@ -123,7 +123,7 @@ func drawValidSpec(t *rapid.T) *queue.Spec {
 	return &spec
 }
 
-// SpecOf returns a spec that requests exactly this job, whatever the current defaults are. So an
+// SpecOf returns a spec that requests exactly this job, whatever the current defaults are. For this reason, an
 // edit changes only the fields that it names.
 func TestSpecOfRequestsSameJob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -150,7 +150,7 @@ func TestSpecOfRequestsSameJob(t *testing.T) {
 	})
 }
 
-// normalize replaces empty maps and lists by nil.
+// normalize replaces empty maps and lists in a job by nil.
 func normalize(j queue.Job) queue.Job {
 	if len(j.Env) == 0 {
 		j.Env = nil
@@ -161,8 +161,8 @@ func normalize(j queue.Job) queue.Job {
 	return j
 }
 
-// An edit is a merge patch: null restores the default, maps are merged, and a field replaces the fields that
-// it excludes. An error names the field that caused it.
+// An edit is a merge patch: null restores a field's default, maps are merged, and a field clears the fields
+// that it excludes. An error names the field that caused it.
 func TestEditMerges(t *testing.T) {
 	base := func() queue.Job {
 		j, err := queue.Resolve(

@@ -1,11 +1,10 @@
-// Package schedule computes when a recurring job is due: the occurrences of a cron line in a time
-// zone.
+// Package schedule computes when recurring jobs are due: the occurrences (planned times) of a cron line in a
+// time zone.
 //
-// Start with Parse and CronLine.Next. A cron line describes times that a wall clock shows. When a time
-// zone changes its offset, the clock may skip a time or show it twice. If the hour field is a
-// number or a list, as in "30 2 * * *", each such time still has exactly one occurrence
-// (nextFixed). If the hour field contains *, a step or a range, the line has an occurrence whenever
-// the clock shows a matching time (nextElapsed).
+// Start with Parse and CronLine.Next. A cron line describes times that a wall clock shows. When a time zone
+// changes its offset, the clock may skip a time or show it twice. If the hour field is a number or a list, as
+// in "30 2 * * *", each such time still has exactly one occurrence (nextFixed). If the hour field contains *, a
+// step or a range, an occurrence happens whenever the clock shows a matching time (nextElapsed).
 package schedule
 
 import (
@@ -24,8 +23,8 @@ import (
 const (
 	MaxLineBytes = 1024        // maximum length in bytes
 	MinInterval  = time.Second // shortest interval of @every; job ids contain only whole seconds
-	// searchYears is the number of years that Next searches for an occurrence. The next February 29
-	// that is a Sunday may be 40 years away.
+	// searchYears is the number of years that Next searches for an occurrence. For example, the next February
+	// 29 on a Sunday may be 40 years away.
 	searchYears = 50
 )
 
@@ -33,14 +32,15 @@ const (
 type CronLine struct {
 	interval        time.Duration // interval of @every; 0 for other lines
 	isReboot        bool
-	days            *cron.SpecSchedule // fields of lines without @; matched against wall-clock times written as UTC
-	usesElapsedTime bool               // Next uses nextElapsed if true, otherwise nextFixed
+	days            *cron.SpecSchedule // fields of the line, which match wall-clock times in UTC
+	usesElapsedTime bool               // Next uses nextElapsed instead of nextFixed
 }
 
-// cronField describes one field of a cron line.
+// cronField describes one field of a cron line. first is its lowest value.
 type cronField struct{ name, allowedValues, first string }
 
-// cronFields lists the fields of a cron line in order. The first field, the seconds, is optional.
+// cronFields lists the fields of a cron line in their order. The first one, the seconds, may be left out of a
+// line.
 var cronFields = []cronField{
 	{"second", "0 to 59", "0"},
 	{"minute", "0 to 59", "0"},
@@ -50,14 +50,14 @@ var cronFields = []cronField{
 	{"day of the week", "0 to 7 or sun to sat", "0"},
 }
 
-// These constants are the indexes of some fields.
+// These constants are indexes of fields in cronFields.
 const (
 	hourField       = 2
 	dayOfMonthField = 3
 	dayOfWeekField  = 5
 )
 
-// nicknames maps nicknames to cron lines.
+// nicknames maps words such as @daily to the cron lines that they stand for.
 var nicknames = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
@@ -66,8 +66,8 @@ var nicknames = map[string]string{
 const syntaxHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, ` +
 	`@daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
-// Parse parses a cron line. Its error is about the field cron. It names the invalid part of the
-// line and the permitted values.
+// Parse parses a cron line. Its error is about the field cron. The error names the invalid part of the line and
+// the accepted values.
 func Parse(text string) (CronLine, error) {
 	if len(text) > MaxLineBytes {
 		return CronLine{}, queue.Invalid("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLineBytes)
@@ -116,17 +116,17 @@ func parseEvery(words []string) (CronLine, error) {
 	return CronLine{interval: d.Truncate(time.Millisecond)}, nil
 }
 
-// parser parses six fields. If both day fields are restricted, a day matches the line if it matches
-// one of them, as in other implementations of cron.
+// parser parses lines with six fields. If both day fields restrict the days, a day matches if it matches one of
+// them, as in other implementations of cron.
 var parser = cron.MustNewParser(
 	cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(
 	searchYears)
 
-// parseFields parses six fields. It first parses each field separately, so that an error can name
-// the field.
+// parseFields parses six fields. It parses each field separately first, so that an error can name the invalid
+// field.
 func parseFields(words []string) (CronLine, error) {
 	given := words
-	// Use lower case, because a capital H, as in THU, has a special meaning in the library.
+	// Use lower case, because the library gives a capital H, as in THU, a special meaning.
 	words = strings.Fields(strings.ToLower(strings.Join(words, " ")))
 	parts := make([]string, len(words))
 	for i, word := range words {
@@ -145,8 +145,7 @@ func parseFields(words []string) (CronLine, error) {
 		return CronLine{}, queue.Invalid("cron", "%s", syntaxHint)
 	}
 	days.Location = time.UTC
-	// According to crontab(5), if one day field begins with *, a day must match both fields, so
-	// only the other field restricts the days.
+	// According to crontab(5), a day must match both day fields if one of them begins with *.
 	days.DowOrDom = !isUnrestricted(words[dayOfMonthField]) && !isUnrestricted(words[dayOfWeekField])
 	l := CronLine{days: days, usesElapsedTime: strings.ContainsAny(words[hourField], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
@@ -157,9 +156,9 @@ func parseFields(words []string) (CronLine, error) {
 	return l, nil
 }
 
-// parseList checks a field and returns it in a form that the library accepts. In crontab(5), a step
-// that exceeds its range selects only the first value of the range. The library rejects such a
-// step, so parseList replaces the item by that value.
+// parseList checks the comma-separated list in field n, and returns it in a form that the library accepts. In
+// crontab(5), a step that exceeds its range selects only the first value of the range. The library rejects such
+// a step, so parseList replaces it by that value.
 func parseList(n int, word string) (list string, ok bool) {
 	items := strings.Split(word, ",")
 	for i, item := range items {
@@ -181,7 +180,7 @@ func parseList(n int, word string) (list string, ok bool) {
 	return strings.Join(items, ","), true
 }
 
-// libraryAccepts reports whether the cron library accepts an item in the list of field n.
+// libraryAccepts reports whether the cron library accepts an item of the list in field n.
 func libraryAccepts(n int, item string) bool {
 	line := []string{"0", "0", "0", "*", "*", "*"}
 	line[n] = item
@@ -192,7 +191,7 @@ func libraryAccepts(n int, item string) bool {
 // isUnrestricted reports whether a day field permits all days.
 func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' }
 
-// AtBoot reports whether the line is @reboot, which has no planned times.
+// AtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.
 func (l *CronLine) AtBoot() bool { return l.isReboot }
 
 // Next returns the first occurrence after the time after, in the given zone. It returns the zero
@@ -213,8 +212,8 @@ func (l *CronLine) Next(after, since time.Time, location *time.Location) time.Ti
 	return l.nextFixed(after.In(location))
 }
 
-// nextElapsed returns the first time after the time after at which the wall clock shows a matching
-// time. The clock may have shown the same time before.
+// nextElapsed returns the first time after the time after at which the wall clock shows a matching time. It
+// does so even if the clock has already shown that time before.
 func (l *CronLine) nextElapsed(after time.Time) time.Time {
 	at, shown := after, zone.WallClock(after)
 	for {
@@ -227,31 +226,29 @@ func (l *CronLine) nextElapsed(after time.Time) time.Time {
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
-		// No match exists before the offset changes at end. Continue with the new offset, and
-		// include end itself.
+		// No match exists before the offset changes at end. Continue with the new offset, and include end
+		// itself.
 		at, shown = end, zone.WallClock(end).Add(-time.Nanosecond)
 	}
 }
 
-// nextFixed returns the first occurrence after the time after. Every matching wall-clock time has
-// exactly one occurrence. If the clock skips that time, the occurrence is the first instant after
-// the gap. If the clock shows it twice, the occurrence is the first of the two instants.
+// nextFixed returns the first occurrence after the time after. Every matching wall-clock time has exactly one
+// occurrence. If the clock skips a time, its occurrence is right after the skipped period. If the clock shows a
+// time twice, its occurrence is when the clock shows it first.
 func (l *CronLine) nextFixed(after time.Time) time.Time {
 	for shown := zone.WallClock(after); ; {
 		if shown = l.days.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
-		// Wall times and their occurrences are in the same order, so the first occurrence found is
-		// the next occurrence.
+		// Occurrences have the same order as their wall-clock times, so the first one found is the next one.
 		if due := zone.TimeOfWallClock(shown, after.Location()); due.After(after) {
 			return due
 		}
 	}
 }
 
-// NewestOccurrences returns the newest occurrences between the times after (exclusive) and upto (inclusive),
-// at most n of them, oldest first. However many occurrences exist, it computes only a small
-// multiple of n, or those of one day.
+// NewestOccurrences returns the newest n occurrences after the time after and up to the time upto, oldest
+// first. It computes at most a small multiple of n occurrences, or those of one day, even if many more exist.
 func (l *CronLine) NewestOccurrences(after, upto, since time.Time, location *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		from := upto.Add(-span)
@@ -271,15 +268,15 @@ func (l *CronLine) NewestOccurrences(after, upto, since time.Time, location *tim
 	}
 }
 
-// FormatTimestamp returns a time in the format of job ids.
+// FormatTimestamp returns a time in the format that job ids contain.
 func FormatTimestamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// numberedIDCount is the number of an occurrence's possible ids that have a number as suffix.
+// numberedIDCount is the number of ids with a number as suffix that CandidateJobID returns for an occurrence.
 const numberedIDCount = 20
 
-// CandidateJobID returns the nth id, from 1, to try for the job of an occurrence. The first ids have a
-// number as suffix. Later ids have a random suffix, so that no user can take all possible ids in
-// advance.
+// CandidateJobID returns the nth id, from 1, that the job of an occurrence can get if the ids before are taken.
+// The first numberedIDCount ids have a number as suffix. Later ids have a random suffix, so that no user can
+// take all possible ids in advance.
 func CandidateJobID(name string, t time.Time, n int) string {
 	id := name + "@" + FormatTimestamp(t)
 	switch {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// JitterDelay returns the delay of an occurrence of the schedule called name. The delay is at least 0
-// and less than limit. It depends only on the name and on the planned time at.
+// JitterDelay returns how long after its planned time an occurrence of a schedule is due. The delay is at least
+// 0 and less than limit. It depends only on the schedule's name and the planned time at.
 func JitterDelay(name string, at time.Time, limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return 0
@@ -17,11 +17,11 @@ func JitterDelay(name string, at time.Time, limit time.Duration) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// maxComparedGaps is the maximum number of intervals between occurrences that ShortestGap compares.
+// maxComparedGaps is the maximum number of intervals that ShortestGap compares.
 const maxComparedGaps = 100
 
 // ShortestGap returns the shortest interval between two consecutive occurrences after the time after. It
-// considers only the next maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist.
+// compares only the next maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist.
 func (l *CronLine) ShortestGap(after, since time.Time, zone *time.Location) (least time.Duration) {
 	last := l.Next(after, since, zone)
 	for i := 0; i < maxComparedGaps && !last.IsZero(); i++ {

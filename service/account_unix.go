@@ -19,12 +19,13 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// checkRunAsSupported returns an error if run_as needs root's runners and the service cannot have them.
+// checkRunAsSupported returns an error if the setting run_as needs runners that run as root, and this service
+// cannot have such runners.
 func checkRunAsSupported(set *config.Settings, _ *worker.Account) error {
 	if set.RunAs == config.RunAsService {
 		return nil
 	}
-	if accounts.CurrentUser() == 0 { // a service started as root has root's runners: see bootstrapRoot
+	if accounts.CurrentUser() == 0 { // root can start such runners: see bootstrapRoot
 		if _, _, err := serviceIDs(); err != nil {
 			return queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}
@@ -44,8 +45,8 @@ func IsStateDirInUse(dir string) bool {
 	return l == nil
 }
 
-// tryLock locks a state directory. It returns nil if another process holds the lock. It locks two files: the lock
-// file and the directory itself, since the lock file could be removed.
+// tryLock locks a state directory. It returns nil if another process holds the lock. It locks the directory
+// too, since another process could remove the lock file.
 func tryLock(dir string, create bool) (dirLock, error) {
 	flags := os.O_RDONLY
 	if create {
@@ -63,7 +64,7 @@ func tryLock(dir string, create bool) (dirLock, error) {
 			l = append(l, stateDir)
 			err = unix.Flock(int(stateDir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 			if !errors.Is(err, unix.EWOULDBLOCK) {
-				return l, nil // ignore other errors, since some systems cannot lock directories
+				return l, nil // ignore other errors: some systems cannot lock directories
 			}
 		}
 	}
@@ -74,7 +75,7 @@ func tryLock(dir string, create bool) (dirLock, error) {
 	return nil, err
 }
 
-// checkDirOwner returns an error if a state directory belongs to another account.
+// checkDirOwner returns an error if a state directory belongs to another account than the caller's.
 func checkDirOwner(dir string, info os.FileInfo) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: "+

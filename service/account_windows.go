@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// checkRunAsSupported returns an error unless run_as names the service's own account. A Windows service cannot
-// run jobs as another user without that user's password.
+// checkRunAsSupported returns an error if run_as names another account than the service's own. A Windows
+// service cannot run jobs as another user without that user's password.
 func checkRunAsSupported(set *config.Settings, account *worker.Account) error {
 	name := set.FixedUser()
 	switch {
@@ -29,8 +29,8 @@ func checkRunAsSupported(set *config.Settings, account *worker.Account) error {
 		"run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, account.User)
 }
 
-// bootstrapRoot does nothing, since Windows has no runners of root. If the settings need them,
-// checkRunAsSupported reports that to the user.
+// bootstrapRoot does nothing, since Windows has no runners that run as root. checkRunAsSupported rejects
+// settings that need such runners.
 func (*startup) bootstrapRoot() error { return nil }
 
 // IsStateDirInUse reports whether a service holds the lock of the state directory.
@@ -48,7 +48,7 @@ func tryLock(dir string, create bool) (dirLock, error) {
 	return dirLock{f}, nil
 }
 
-// hasEnded reports whether a process has ended. A process that the caller may not open has not ended.
+// hasEnded reports whether a process has ended. If the caller may not open the process, hasEnded returns false.
 func hasEnded(pid int) bool {
 	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// rootRunnersDir returns the directory of root's runners for a service that is not running. The directory
-// is known only for the packaged service, which rootRunnersDir recognizes by its state directory. For any
-// other service it returns "".
+// rootRunnersDir returns the directory of the runners that run as root, for a service that is not running. Only
+// the packaged service has a known directory; rootRunnersDir recognizes that service by its state directory.
+// For any other service it returns "".
 func rootRunnersDir(p config.Paths) string {
 	if p.StateDir == config.SystemPaths().StateDir {
 		return config.RunnerDir
@@ -28,15 +28,16 @@ func rootRunnersDir(p config.Paths) string {
 	return ""
 }
 
-// restoreTempDir returns the directory that holds the output files of a backup during a restore.
+// restoreTempDir returns the directory for the output files of a backup while they are being restored.
 func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "restore.outputs") }
 
 // EndRunnersTimeout returns how long EndRunners waits for the runners of a directory to end.
 func EndRunnersTimeout() time.Duration { return runner.StopGrace() + runnerEndMargin }
 
-// EndRunners ends the runners of a queue that no service uses. Their jobs get SIGTERM and, after the grace
-// period, SIGKILL, as in a shutdown of the system. The results are kept for the next service. roots is the
-// directory of root's runners; "" means the usual one. EndRunners returns the number of runners.
+// EndRunners ends the runners of a queue whose service is not running. Their jobs get SIGTERM and, after the
+// grace period, SIGKILL, as at a system shutdown. The results are kept for the next service. roots is the
+// directory of the runners that run as root; "" means the usual one. EndRunners returns the number of runners
+// that it ended.
 func EndRunners(p config.Paths, roots string) (ended int, err error) {
 	lock, err := lockDir(p.StateDir)
 	if err != nil {
@@ -50,8 +51,8 @@ func EndRunners(p config.Paths, roots string) (ended int, err error) {
 	return ended, err
 }
 
-// runnerLocations returns the locations of all runners of a service. roots is the directory of the runners that run
-// as root; "" means the usual one.
+// runnerLocations returns the locations of all runners of a service. roots is the directory of the runners
+// among them that run as root; "" means the usual one.
 func runnerLocations(p config.Paths, roots string) []runner.Location {
 	homes := []runner.Location{{Dir: cluster.RunnersDir(p)}}
 	if roots = cmp.Or(roots, rootRunnersDir(p)); roots != "" {
@@ -60,8 +61,8 @@ func runnerLocations(p config.Paths, roots string) []runner.Location {
 	return homes
 }
 
-// HasLiveRunners reports whether runners of a stopped service are alive. It ignores runners in directories
-// that the caller may not read. roots is the directory of root's runners; "" means the usual one.
+// HasLiveRunners reports whether runners of a stopped service are alive. It ignores runners in directories that
+// the caller may not read. roots is the directory of the runners that run as root; "" means the usual one.
 func HasLiveRunners(p config.Paths, roots string) bool {
 	return slices.ContainsFunc(runnerLocations(p, roots), func(h runner.Location) bool {
 		dirs, _ := h.ListDirs()
@@ -72,19 +73,19 @@ func HasLiveRunners(p config.Paths, roots string) bool {
 	})
 }
 
-// runnerEndMargin is the time that a runner may take to end in addition to the grace period of its jobs.
+// runnerEndMargin is how long EndRunners waits for a runner after the grace period of the runner's jobs.
 const runnerEndMargin = 10 * time.Second
 
-// RestoreResult describes a restored backup. PreviousFilesDir is the directory to which the previous files were moved,
-// or "" if there were none.
+// RestoreResult describes a restored backup. PreviousFilesDir is the directory that now holds the queue's
+// previous files; "" if it had none.
 type RestoreResult struct {
 	Jobs             int64  `json:"jobs"`
 	Outputs          int64  `json:"outputs"`
 	PreviousFilesDir string `json:"aside"`
 }
 
-// Restore replaces a queue by a backup. It fails if a service or a runner uses the queue. It moves the
-// previous files to another directory. It calls the function each with the number of copied bytes.
+// Restore replaces a queue by a backup, and moves the queue's previous files to another directory. It fails if
+// a service or a runner uses the queue. It calls the function each with the number of bytes copied up to now.
 func Restore(p config.Paths, file string, each func(done, total int64)) (done RestoreResult, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)

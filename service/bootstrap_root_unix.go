@@ -14,13 +14,13 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// serviceGroup is the private group of the service's process. Users with the right to submit are in another
-// group and cannot read the service's files.
+// serviceGroup is the private group of the service's process. Users that may submit jobs are members of a
+// different group, so they cannot read the service's files.
 const serviceGroup = "queuectl-service"
 
-// bootstrapRoot does the work that needs root, for a service that was started as root without systemd. It
-// opens the control socket and starts the launcher, which starts root's runners. Then it switches this
-// process to the service's account for good.
+// bootstrapRoot does the work that needs root, for a service that was started as root without systemd. It opens
+// the control socket and starts the launcher, the process that starts runners as root. Then it permanently
+// switches this process to the service's account.
 func (st *startup) bootstrapRoot() error {
 	uid, gid, err := serviceIDs()
 	if err != nil {
@@ -47,9 +47,9 @@ func (st *startup) bootstrapRoot() error {
 	return dropPrivileges(uid, gid)
 }
 
-// serviceIDs returns the uid of the service's account and the gid of the service's private group. The
-// account's primary group is not used: users join it to submit jobs, and could then read the runners' files
-// about the jobs of all users.
+// serviceIDs returns the uid of the service's account and the gid of the service's private group. It does not
+// use the account's primary group. Users join that group to submit jobs, and its members could read the
+// runners' files about all users' jobs.
 func serviceIDs() (uid, gid int, err error) {
 	var known accounts.Directory
 	u, err := known.UserByName(socket.ServiceAccount)
@@ -62,7 +62,8 @@ func serviceIDs() (uid, gid int, err error) {
 	return int(u.UID), int(own), nil
 }
 
-// bindForGroup opens the control socket for root and the group of users that may submit jobs.
+// bindForGroup opens the control socket at a path. Only root and the group of users that may submit jobs can
+// connect.
 func bindForGroup(path string) (*socket.Listener, error) {
 	gid := -1
 	if g, ok := new(accounts.Directory).Group(socket.ServiceAccount); ok {
@@ -83,7 +84,7 @@ func bindForGroup(path string) (*socket.Listener, error) {
 	return socket.WrapInherited(l), nil
 }
 
-// dropPrivileges switches this process irrevocably to an account.
+// dropPrivileges permanently switches this process to an account without privileges.
 func dropPrivileges(uid, gid int) error {
 	err := syscall.Setgroups([]int{gid})
 	if err == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-// openSocket opens the control socket: the one that the system passed to the service, the one that was bound while the
-// service was root, or a new one.
+// openSocket opens the control socket. It uses the socket that systemd passed to the service, or the one that
+// was opened while the service was root. If neither exists, it creates a new one.
 func (st *startup) openSocket(perms socket.Perms) error {
 	listener, err := st.inheritedSockets()
 	if err != nil {
@@ -22,5 +22,5 @@ func (st *startup) openSocket(perms socket.Perms) error {
 	return err
 }
 
-// SocketInherited reports whether the service did not create the socket.
+// SocketInherited reports whether another process created the socket and passed it to the service.
 func (st *startup) SocketInherited() bool { return st.isSocketInherited }

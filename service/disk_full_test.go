@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A start that fails because the disk is full is repeated until there is space, which the log reports once.
-// Any other error ends the start, except the first error after a full disk, which is retried once. A full
-// disk may have caused it too, although space is free now.
+// A start that fails because the disk is full is repeated until there is space. The log reports that once. Any
+// other error ends the start. But the first other error after a full disk is retried once, because a full disk
+// may have caused it too.
 func TestStartWaitsForDiskSpace(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/service/parts"
 )
 
-// Advice about a runner with an unknown pid never suggests to kill process 0, since that would signal the
-// user's own process group.
+// Advice about a runner with an unknown pid never suggests to kill process 0, which would signal the user's own
+// process group.
 func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
 	if got := doctor.EndRunnerAdvice(0); strings.ContainsAny(got, "0123456789") ||
 		strings.Contains(strings.ToLower(got), "kill") {
@@ -26,8 +26,8 @@ func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
 	}
 }
 
-// Root's runners of the packaged service are found by the service's state directory, even if --dir names it.
-// Other services' runners are found by their own directory.
+// The directory of the runners that run as root is found by the state directory of the packaged service, even
+// if --dir names that directory. The runners of other services are found by their own directories.
 func TestRunnersToEndAreFound(t *testing.T) {
 	state := config.SystemPaths().StateDir
 	for _, c := range []struct{ state, roots, command, found string }{

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// These are the functions of the storage engine. Only this file names the package that implements the
-// engine.
+// These functions come from the packages of the storage engine. No other file of this package imports those
+// packages.
 var (
 	restoreEngine   = integrity.Restore
 	examineEngine   = integrity.ExamineStopped
@@ -26,8 +26,8 @@ var (
 	moveQueue       = move.Move
 )
 
-// storeLocation says where an engine keeps a queue, and storeMember which node moves it. MigrateResult describes what a
-// migration has moved, from Source to Target.
+// storeLocation says where an engine keeps a queue. storeMember identifies the node that moves it.
+// MigrateResult describes a finished move of a queue from the store Source to the store Target.
 type (
 	storeLocation = move.Location
 	storeMember   = move.Member
@@ -38,10 +38,10 @@ type (
 	}
 )
 
-// storeOpener opens the store of a directory.
+// storeOpener opens the store in the directory dir. It passes the parameter rank to the store.
 type storeOpener func(ctx context.Context, dir string, log *slog.Logger, rank orderOf) (store.Store, error)
 
-// orderOf derives from the stored settings how jobs are ranked.
+// orderOf computes from the stored settings how the store ranks jobs.
 type orderOf = func([]store.Setting) (queue.Order, error)
 
 func openSQLite(ctx context.Context, dir string, log *slog.Logger, rank orderOf) (store.Store, error) {
@@ -54,22 +54,23 @@ func openSQLite(ctx context.Context, dir string, log *slog.Logger, rank orderOf)
 // nodeIdentity is the identity of a node that shares a queue.
 type nodeIdentity = postgres.NodeConfig
 
-// postgresOpener returns an opener for the store in a server database, which this service joins as node m.
+// postgresOpener returns an opener for the store in the database server at url. The opener ignores its
+// directory. m identifies this service among the nodes that share the store.
 func postgresOpener(url string, m nodeIdentity) storeOpener {
 	return func(ctx context.Context, _ string, log *slog.Logger, rank orderOf) (store.Store, error) {
 		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderFromSettings: rank, Node: m})
 	}
 }
 
-// rejectReadOnly returns an error: a queue in a server database cannot be read in read-only mode. The
-// database has its own tools for that.
+// rejectReadOnly is the storeOpener of read-only mode for a queue in a database server. It always returns an
+// error, since the database has its own tools for reading.
 func rejectReadOnly(context.Context, string, *slog.Logger, orderOf) (store.Store, error) {
 	return nil, queue.Errorf(queue.CodeWrongState,
 		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
 			"queuectl service start")
 }
 
-// openReadOnly opens the store of a directory that no service uses, read-only.
+// openReadOnly opens the store in a directory read-only. No service may be using the directory.
 func openReadOnly(_ context.Context, dir string, log *slog.Logger, rank orderOf) (store.Store, error) {
 	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: rank})
 }

@@ -10,14 +10,14 @@ import (
 type frontEnd struct {
 	server       *control.Server
 	api          *handlers.API
-	stopRequests <-chan bool // a value stops the service; true keeps the jobs
+	stopRequests <-chan bool
 }
 
 // newFrontEnd returns the parts that answer requests on an open socket.
 func newFrontEnd(s *Service) *frontEnd {
 	stop := make(chan bool, 1)
 	f := &frontEnd{stopRequests: stop}
-	// The page serves no request before ApplyWebSettings opens it below.
+	// The web page is closed until ApplyWebSettings opens it below.
 	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
 	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
 		Endpoint: s, ClientAs: as, WebListeners: s.webListeners, StopRequests: stop,
@@ -37,7 +37,7 @@ func newFrontEnd(s *Service) *frontEnd {
 	return f
 }
 
-// newServer returns a server of requests.
+// newServer returns the control server, which passes each request to api.
 func (s *Service) newServer(api control.API) *control.Server {
 	connections := func() (all, user int) { return doctor.MaxConnections(s.Settings.Current()) }
 	return control.NewServer(api, control.Limits{MaxConnections: connections}, s.admission, s.UserLimits, s.Log)

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The directory itself is locked: the lock holds even if its file is removed.
+// The directory itself is locked too, so the lock holds even if the lock file is removed.
 func TestLockHoldsWithoutItsFile(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := lockDir(dir)

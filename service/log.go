@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/service/settings"
 )
 
-// formatHandler accepts records only while the settings select its format.
+// formatHandler is a log handler for one log format. It drops records while the setting log_format selects
+// another format.
 type formatHandler struct {
 	slog.Handler
 	format   string // value of the setting log_format
@@ -31,7 +32,7 @@ func (f formatHandler) WithGroup(name string) slog.Handler {
 	return formatHandler{f.Handler.WithGroup(name), f.format, f.settings}
 }
 
-// newLogger returns the log, which writes to w. It follows changes of the settings.
+// newLogger returns the service's log, which writes to w. Changes of the log settings take effect immediately.
 func newLogger(o *Options, settings *settings.Keeper, w io.Writer) *slog.Logger {
 	options := &slog.HandlerOptions{Level: &settings.LogLevel}
 	text, json := slog.NewTextHandler(w, options), slog.NewJSONHandler(w, options)

@@ -31,8 +31,8 @@ func (s blockingStore) PreviousSession(ctx context.Context) (store.PreviousSessi
 	}
 }
 
-// A service notifies its manager that it listens before it has adopted the jobs of an earlier service.
-// Requests that arrive in the meantime are answered after the adoption.
+// A service notifies its manager that it listens before it has adopted the jobs of an earlier service. It
+// answers requests that arrive before that after the adoption.
 func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	dir, err := os.MkdirTemp("", "qm") // a directory with a short name, since the path of a socket is limited
 	if err != nil {

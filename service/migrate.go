@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Migrate moves a queue whose service is not running to another store, and reports both stores. Running
-// jobs continue, and the next service that is started adopts them. from and to have the format of the
-// setting store; "" means the store in the settings. Migrate calls the function each with the name of a
-// table and the number of its rows that were copied.
+// Migrate moves a queue whose service is not running to another store, and reports both stores. Jobs that are
+// running continue, and the next service takes them over. from and to have the format of the setting named
+// store; "" means the store in the settings. Migrate calls the function each with the name of a table and the
+// number of its rows copied up to then.
 func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done MigrateResult,
 	err error) {
 	b, err := readStartup(o)
@@ -60,7 +60,7 @@ func (st *startup) parseStoreLocation(store, field string) (p storeLocation, err
 	return p, err
 }
 
-// locationFromSettings returns the location of a queue whose service is not running, as defined by its settings.
+// locationFromSettings returns the location that the settings name for a queue whose service is not running.
 func locationFromSettings(p config.Paths) (storeLocation, error) {
 	b, err := readStartup(Options{Paths: p})
 	if err != nil {

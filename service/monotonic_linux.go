@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic returns the time of the clock that systemd uses in notifications.
+// monotonic returns the time of the monotonic clock, which notifications to systemd must contain.
 func monotonic() time.Duration {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // ignore errors: ClockGettime never fails for this clock

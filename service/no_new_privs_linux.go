@@ -10,7 +10,7 @@ import (
 // or file capabilities.
 func setNoNewPrivs() error {
 	_, _, failed := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
-	// ENOTSUP means a program with cgo, such as one built with the race detector.
+	// ENOTSUP means that the program was built with cgo, for example with the race detector. Ignore it then.
 	if failed != 0 && failed != unix.ENOTSUP {
 		return failed
 	}

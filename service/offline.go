@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// OpenOffline returns a client that reads the files of a queue whose service is not running. The client can call
-// only methods that change nothing, and no other process can use it. It returns an error if other accounts
-// can change the directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
+// OpenOffline returns a client that reads the files of a queue whose service is not running. Through this
+// client, only methods that change nothing can be called. It returns an error if other accounts can change the
+// directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
 func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err := statedir.Check(o.Paths.StateDir); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
@@ -35,8 +35,8 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The runners' location is needed to find the output files. The pool of this service never runs; methods that
-	// read its state need it.
+	// The runners' location is needed to find the output files. The worker pool of this service never runs. It
+	// exists because some methods read its state.
 	home := runner.Location{Dir: cluster.RunnersDir(o.Paths)}
 	s := newService(b, q, home, b.directory.AccountOf(accounts.CurrentUser()), nil)
 	if err := errors.Join(s.Owners.Load(ctx), s.QueueRules.LoadRules(ctx)); err != nil {
@@ -46,8 +46,9 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	return s.newServer(api).ClientAs(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
 }
 
-// Examine checks the files of a service that is not running. The parameter start is the command that starts
-// the service, and begin is the command that creates its queue.
+// Examine runs the checks of doctor on the files of a service that is not running. With verify, it also runs
+// the thorough checks, which take long. The parameter start is the command that starts the service, and begin
+// is the command that creates its queue.
 func Examine(p config.Paths, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.StateDir); errors.Is(err, fs.ErrNotExist) {
 		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning,
@@ -74,8 +75,8 @@ func Examine(p config.Paths, start, begin string, verify bool) (control.Diagnosi
 	return doctor.Diagnose(append(list, doctor.ExaminePaths(p, 0o777)...)), nil
 }
 
-// outputDirsOf returns the output directories of a service that is not running. These are the service's own
-// directories, and those of root's runners if there are any.
+// outputDirsOf returns the output directories of a service that is not running. They include the directories of
+// the runners that run as root, if any exist.
 func outputDirsOf(p config.Paths) store.OutputDirs {
 	dirs := store.OutputDirs{OwnedSince: cluster.DirFirstUsedAt(p.StateDir)}
 	for _, h := range runnerLocations(p, "") {

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// runnerPolicy returns the policy that decides as which accounts root's runners run jobs. It returns nil if the
-// service has its own runners.
+// runnerPolicy returns the policy for runners that run as root. The policy decides as which accounts they may
+// run jobs. It returns nil if the service starts runners of its own account.
 func (st *startup) runnerPolicy() *launcher.Accounts {
 	r := &st.options.ExternalRunners
 	if !r.ownedByRoot() {
@@ -25,8 +25,8 @@ func (st *startup) runnerPolicy() *launcher.Accounts {
 		Directory: &st.directory.Directory}
 }
 
-// chooseRunnerLocation returns where the runners of the service are. It passes the setting job_tmpdir
-// to the service's own runners. Root's runners do not use the setting, but the policy file of root.
+// chooseRunnerLocation returns where the runners of the service are. It passes the setting job_tmpdir to the
+// service's own runners. Runners that run as root ignore this setting and use the policy file instead.
 func (st *startup) chooseRunnerLocation() (runner.Location, error) {
 	r, set := &st.options.ExternalRunners, st.settings.Current()
 	home := runner.Location{
@@ -50,7 +50,7 @@ func (st *startup) chooseRunnerLocation() (runner.Location, error) {
 	return home, nil
 }
 
-// ownedByRoot reports whether the service uses root's runners.
+// ownedByRoot reports whether the service uses runners that run as root.
 func (r *ExternalRunners) ownedByRoot() bool { return r.SpawnSocket != "" && !r.SpawnsOwnAccount }
 
 // accountBy returns the account that jobs run as with the given settings. It returns an error if the

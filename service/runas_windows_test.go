@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// On Windows, jobs run only as the service's own account. The setting run_as may be "service" or the name
-// of that account. A service that a Manager starts has such a value by default and reports its account.
-// Other values are rejected, and the error gives the reason.
+// On Windows, jobs run only as the service's own account. The setting run_as may be "service" or the name of
+// that account. If a Manager starts the service, run_as has one of these values by default, and the service
+// reports its account. Other values are rejected, and the error gives the reason.
 func TestRunAsOnWindows(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {

@@ -110,7 +110,7 @@ func (w *runningService) startWithin(tries int) {
 	select {
 	case <-ready:
 	case err := <-w.exit:
-		// Retry: a child process that another test has forked may still hold the lock or the socket.
+		// Retry: a child process that another test has just forked may still hold the lock or the socket.
 		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
 			strings.Contains(err.Error(), "another process already listens there")) {
 			time.Sleep(20 * time.Millisecond)
@@ -126,7 +126,7 @@ func (w *runningService) startWithin(tries int) {
 	w.Client = control.NewClient(w.places.Socket)
 }
 
-// end stops the service. Unless endsJobs is set, its jobs continue to run.
+// end stops the service. Its jobs continue to run if endsJobs is false.
 func (w *runningService) end() {
 	w.Helper()
 	w.Client.Close()
@@ -158,12 +158,12 @@ type unclosedStore struct{ store.Store }
 // Close does nothing.
 func (unclosedStore) Close() error { return nil }
 
-// forEachStore runs a test against a running service with the SQL engine, with a server database, and with
-// the in-memory model. The model shows that the service uses only the contract of the store.
+// forEachStore runs a test against a running service with the SQL engine, with a server database, and with the
+// in-memory model. The in-memory model shows that the service needs only what the store's interface promises.
 func forEachStore(t *testing.T, test func(w *runningService)) {
 	for name, open := range map[string]storeOpener{
 		"engine": openSQLite,
-		"server": nil, // the server database of the tests, if PostgreSQL is installed
+		"server": nil, // the database server of the tests, if PostgreSQL is installed
 		"model": func() storeOpener {
 			model := memstore.New(queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime,
 				AgingInterval: time.Minute})
@@ -254,7 +254,7 @@ func (w *runningService) apply(do func(context.Context, control.Selection) (cont
 	}
 }
 
-// With any store, jobs run, print, fail, are retried, die and are retried by a user.
+// With any store, jobs run, print, fail and are retried. Dead jobs can be retried by a user.
 func TestServiceRunsJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
@@ -362,8 +362,8 @@ func TestServiceAppliesVerbs(t *testing.T) {
 	})
 }
 
-// With any store, a batch of several requests is enqueued completely or not at all, lists have pages, and old
-// jobs are cleaned up.
+// With any store, a batch of several requests is enqueued completely or not at all, lists are divided into
+// pages, and old jobs can be cleaned up.
 func TestServiceEnqueuesBatches(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
@@ -421,7 +421,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		}
 		none := 0.0
 		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.RemovalCount) error { return nil })
-		// One job may be missing, because it ended in the current millisecond.
+		// One job may remain, because it ended in the current millisecond.
 		if err != nil || got.Count < 1200 {
 			w.Errorf("cleaned up: %+v, %v", got, err)
 		}

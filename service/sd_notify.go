@@ -27,7 +27,7 @@ func (s *Service) statusLine() string {
 	return line
 }
 
-// minStatusInterval is the minimum interval between two status lines for systemctl status.
+// minStatusInterval is the minimum interval between two status lines that the service sends to systemd.
 const minStatusInterval = time.Second
 
 // notifySystemd notifies systemd that the service is ready, and sends a new status line whenever the queue
@@ -65,9 +65,8 @@ func (s *Service) notifyReloading() {
 // notifyReloaded notifies systemd that the service has read its settings again.
 func (s *Service) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+s.statusLine()) }
 
-// feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
-// change and sends a request. A disk that delays the check does no harm if the check succeeds
-// within the watchdog's timeout.
+// feedWatchdog notifies the systemd watchdog each time selfCheck succeeds. A slow disk may delay the check.
+// That is harmless if the check still succeeds within the watchdog's timeout.
 func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -87,17 +86,17 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 }
 
 // selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
-// connection is not a failure: to end the service would help no client, and a service that has ended cannot
-// answer. See docs/decisions/0080.
+// connection is no failure, because a restart of the service would not help then. See docs/decisions/0080.
 func (s *Service) selfCheck(ctx context.Context) error {
-	// Any change would do; this one is harmless, since no runner has received the new epoch.
+	// Any change would do. A new epoch (the number of a service start) is harmless, since it is sent to no
+	// runner.
 	if _, err := s.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
 	c, err := socket.Dial(ctx, s.options.Paths.Socket)
 	if s.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
-		// No failure: without the socket no client can connect, but a restarted service would inherit the
-		// same socket.
+		// This is no failure: a restarted service would inherit the same socket, so clients still could not
+		// connect.
 		return nil
 	}
 	if err != nil {

@@ -38,15 +38,15 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.DrainState.AllDrained.Load() {
 		s.Pool.SetDraining(true)
 	}
-	if s.Pauses.Load() != nil { // a runner learns of the pause when it connects
+	if s.Pauses.Load() != nil { // a runner learns of the pause of all jobs when it connects
 		s.Pool.SetAllPaused(true)
 	}
 	bind := func() error {
 		return s.retryWhileFull(ctx, func() error { return s.openSocket(perms) })
 	}
 	if s.options.Manager != nil {
-		// Bind the socket before the adoption. The manager ends a service that takes long to start, and
-		// adopting jobs may take long.
+		// Open the socket before the adoption of running jobs, which may take long. A service manager stops a
+		// service that takes long to start.
 		if err := bind(); err != nil {
 			return nilIfCancelled(ctx, err)
 		}
@@ -81,7 +81,7 @@ type partGroup struct {
 	failures chan error // the errors of the parts that have failed
 }
 
-// maxFailures is the number of parts that can fail.
+// maxFailures is the number of parts that can fail, and the capacity of partGroup.failures.
 const maxFailures = 4
 
 func newPartGroup(ctx context.Context) *partGroup {
@@ -90,7 +90,7 @@ func newPartGroup(ctx context.Context) *partGroup {
 	return r
 }
 
-// run runs a part that can fail.
+// run starts a part that can fail. If it fails, its error is sent to failures.
 func (r *partGroup) run(part func(context.Context) error) {
 	r.parts.Go(func() {
 		if err := part(r.ctx); err != nil {
@@ -99,7 +99,7 @@ func (r *partGroup) run(part func(context.Context) error) {
 	})
 }
 
-// runWithoutError runs a part that cannot fail.
+// runWithoutError starts a part that cannot fail.
 func (r *partGroup) runWithoutError(part func(context.Context)) { r.parts.Go(func() { part(r.ctx) }) }
 
 // stop stops the parts and waits for their end.
@@ -108,9 +108,9 @@ func (r *partGroup) stop() {
 	r.parts.Wait()
 }
 
-// adoptJobs starts the pool, which adopts the jobs of an earlier service. It reports whether the adoption is
-// complete. It is not complete if ctx ended, for example while the disk is full. The next service then adopts the
-// running jobs.
+// adoptJobs starts the worker pool, which first adopts the jobs that an earlier service left running. complete
+// is false if ctx ended before the adoption was complete, for example because the disk is full. The next
+// service then adopts these jobs.
 func (s *Service) adoptJobs(ctx context.Context, r *partGroup) (complete bool, err error) {
 	adopted := make(chan struct{})
 	r.runWithoutError(s.LeaseKeeper.RunRenewals)
@@ -127,7 +127,7 @@ func (s *Service) adoptJobs(ctx context.Context, r *partGroup) (complete bool, e
 	}
 }
 
-// runParts starts the parts that answer requests, and those that work while no request arrives.
+// runParts starts the parts that answer requests, and those that work without requests.
 func (s *Service) runParts(r *partGroup, f *frontEnd) {
 	r.run(func(ctx context.Context) error { return f.server.Run(ctx, s.socket) })
 	r.runWithoutError(func(ctx context.Context) { s.socket.WatchFile(ctx, s.Log) })
@@ -153,9 +153,9 @@ func (s *Service) runParts(r *partGroup, f *frontEnd) {
 	}
 }
 
-// adoptionError explains an error that stopped the adoption of the jobs of an earlier service. Such an
-// error occurs if the database is older than the state of the queue that a runner has already worked with,
-// for example after a restore. The runner then rejects the service.
+// adoptionError returns a more helpful error for a failed adoption of an earlier service's jobs. The adoption
+// fails if the database is older than a state of the queue that a runner has already seen, for example after a
+// restore. The runner then rejects the service.
 func (s *Service) adoptionError(err error) error {
 	if !errors.Is(err, runner.ErrNewerDatabase) && !errors.Is(err, worker.ErrStoreOlder) {
 		return err
@@ -178,8 +178,8 @@ func (s *Service) endRunnersHint() string {
 		queue.QuoteShellWord(s.options.Paths.StateDir), where)
 }
 
-// purgeOutputs deletes output files. It deletes the service's own files and asks root's runners to delete those that
-// only root can delete. It reports whether all files were deleted.
+// purgeOutputs deletes output files. It asks the runners that run as root to delete the files that only root
+// can delete. It reports whether all files were deleted.
 func (s *Service) purgeOutputs(ctx context.Context, refs []string) bool {
 	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), refs)
 	return !s.RunnerLocation.External() || s.Pool.PurgeOutputs(ctx, refs)
@@ -188,7 +188,7 @@ func (s *Service) purgeOutputs(ctx context.Context, refs []string) bool {
 // maxStoredEvents is the maximum number of stored events.
 const maxStoredEvents = 1_000_000
 
-// upkeepDuties returns what package upkeep needs.
+// upkeepDuties returns the work that package upkeep does for this service.
 func (s *Service) upkeepDuties(f *frontEnd) upkeep.Duties {
 	return upkeep.Duties{
 		Timers:   s.Store,
@@ -199,7 +199,7 @@ func (s *Service) upkeepDuties(f *frontEnd) upkeep.Duties {
 	}
 }
 
-// upkeepRetention returns which jobs and events upkeep removes.
+// upkeepRetention returns how long upkeep keeps jobs and events.
 func (s *Service) upkeepRetention() upkeep.Retention {
 	c := s.Settings.Current()
 	return upkeep.Retention{
@@ -212,8 +212,9 @@ func (s *Service) upkeepRetention() upkeep.Retention {
 	}
 }
 
-// watchLauncher returns an error when the launcher of this service has ended, and nil when ctx has ended. The
-// service is no longer root, so it cannot start another launcher. It ends and must be started again as root.
+// watchLauncher waits for the end of the launcher or of ctx. It returns an error if the launcher has ended, and
+// nil if ctx has ended. The launcher is the process that starts runners as root. The service is no longer root,
+// so it cannot start another launcher. It ends, and a user must start it again as root.
 func (s *Service) watchLauncher(ctx context.Context) error {
 	select {
 	case err := <-s.launcher.Exit:
@@ -228,8 +229,8 @@ func launcherEndedError(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// setTraces makes the exporter send attempts to the collector in the settings. If that fails, it returns a
-// message; it returns "" if it succeeds.
+// setTraces makes the exporter send attempts to the collector that the settings name. trouble is a message
+// about the failure; "" means success.
 func (s *Service) setTraces() (trouble string) {
 	if err := s.traces.SetEndpoint(s.Settings.Current().TracesEndpoint); err != nil {
 		s.Log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)

@@ -1,5 +1,5 @@
-// Package service runs queuectld: it creates, connects, starts and stops the other parts of the program, and
-// implements control.API.
+// Package service runs queuectld, the long-lived process that owns the queue. It creates, connects, starts and
+// stops the other parts of the program.
 //
 // Start with Run, which starts the service and blocks until it stops, and with Service.
 package service
@@ -47,7 +47,7 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitsWith returns the exit code.
+// ExitsWith returns the exit code with which the process must end.
 func (e *ExitError) ExitsWith() int { return e.Code }
 
 // Options configure how a service starts.
@@ -57,10 +57,12 @@ type Options struct {
 	Flags               map[string]string // settings from the command line, by key
 	KeepJobs            bool              // SIGTERM stops the service but leaves runners and jobs running
 	SystemdUnit         systemd.Unit      // if KeepJobs is set and systemd is stopping this unit, the jobs end too
-	ExternalRunners     ExternalRunners   // how to use root's runners; empty if the service starts its own runners
-	StartedOnDemand     bool              // a client started the service on demand
-	// InheritedRestrictions are process attributes that the service inherited from the program that started it on
-	// demand, and that could not be reset.
+	// ExternalRunners says how to use runners that run as root. It is empty if the service starts its own
+	// runners.
+	ExternalRunners ExternalRunners
+	StartedOnDemand bool // a client started the service on demand
+	// InheritedRestrictions names restrictions that the service inherited from the program that started it on
+	// demand and could not remove.
 	InheritedRestrictions []string
 	// BootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
 	// nil if that is unknown.
@@ -87,20 +89,22 @@ type Options struct {
 	openRemote func(url string, node nodeIdentity) storeOpener
 }
 
-// Manager is a service manager that the service notifies by calling functions, such as the one of Windows.
-// It is not used for systemd, which the service notifies through a socket.
+// Manager holds the functions that notify a service manager, such as that of Windows. It is not used for
+// systemd, which the service notifies through a socket.
 type Manager struct {
-	// OnListening is called once the socket exists. Requests are answered after the running jobs are adopted.
+	// OnListening is called once the socket exists. Requests are answered later, once the running jobs are
+	// adopted.
 	OnListening func()
 	// ExtendStopTimeout is called when the service begins to stop, and repeatedly while the stop makes progress.
 	ExtendStopTimeout func()
 	LogHandler        slog.Handler // receives every log record, in addition to Options.LogFile
 }
 
-// ExternalRunners names the directory and policy file of root's runners, and the socket that starts one.
+// ExternalRunners names the socket, the directory and the policy file of runners that run as root. A connection
+// to the socket starts a runner.
 type ExternalRunners struct {
 	SpawnSocket, Dir, PolicyFile string
-	SpawnsOwnAccount             bool // the socket starts runners of the service's own account, not root's
+	SpawnsOwnAccount             bool // the socket's runners run as the service's account, not as root
 }
 
 // Run runs a service until ctx ends or the service receives a stop request. Each signal from the channel
@@ -143,8 +147,8 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	return err
 }
 
-// nilIfCancelled returns err. If ctx has ended, it returns nil, because the end of ctx is the cause of the
-// error.
+// nilIfCancelled returns nil if ctx has ended, because the end of ctx then caused the error. Otherwise it
+// returns err.
 func nilIfCancelled(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -152,7 +156,7 @@ func nilIfCancelled(ctx context.Context, err error) error {
 	return err
 }
 
-// Service is an open queue with the parts that work on it, except those that answer requests.
+// Service is an open queue with all parts that work on it. The parts that answer requests are in frontEnd.
 type Service struct {
 	*startup
 	*parts.Dependencies
@@ -160,15 +164,15 @@ type Service struct {
 	traces    *traces.Exporter // nil exports no traces
 }
 
-// openedStore is the open store, and the information that this node has about it.
+// openedStore is the open store of the queue, with its location and this node's name.
 type openedStore struct {
 	store    store.Store
 	location storeLocation // where the store is
-	node     string        // name of this node
+	node     string        // name of this node in the store
 }
 
-// newService returns the parts that work on an open queue. The runners in home run its jobs as account. A nil
-// exporter exports no traces.
+// newService returns the parts that work on an open queue. home is the location of the runners, and account is
+// the account that they run jobs as by default. A nil exporter exports no traces.
 func newService(b *startup, q openedStore, home runner.Location, account worker.Account,
 	exporter *traces.Exporter) *Service {
 	files, _ := q.store.(store.Maintainer)
@@ -206,7 +210,7 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 		Account: account, Log: b.log, Store: q.store, WebhookCommand: b.options.WebhookCommand, Directory: b.directory,
 		Owners: d.Owners, Quota: d.Quota, Settings: b.settings,
 	}
-	workers := 0 // the pool of read-only mode never runs
+	workers := 0 // the pool never runs in read-only mode
 	if !b.readOnly {
 		workers = b.settings.Current().WorkerCount()
 	}
@@ -245,8 +249,8 @@ func (st *startup) openService(ctx context.Context) (*Service, error) {
 	return s, nil
 }
 
-// prepareService returns the parts that work on a store that was just opened. It reads everything from the store that
-// must be in effect before the first claim.
+// prepareService returns the parts that work on a store that was just opened. It reads from the store all
+// settings that must be in effect before the first job is claimed.
 func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service, *ExitError) {
 	// A restore that was killed may have left this directory. Files that cannot be removed are harmless, so
 	// errors are ignored.

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// When its user's session ends, a service does not wait for jobs, even if it is already stopping. It ends
-// each job and returns it to the queue. Whatever stop_timeout and the job's settings say, the grace period
-// is short, so that there is time to store the job's return.
+// When the user's session ends, a service does not wait for jobs, even if it is already stopping. It ends each
+// job and returns it to the queue. The grace period is short, whatever the settings say, so that there is time
+// to store the change.
 func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		for _, stops := range []bool{false, true} {
@@ -39,7 +39,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			w.stop(session.ErrSessionEnding)
 			w.exit <- <-w.exit
 			if took := time.Since(began); took < session.GracePeriod || took > 20*time.Second {
-				// A service that waited for its jobs would take 30 s, its stop_timeout.
+				// If it waited for its jobs, the service would take 30 s, its stop_timeout.
 				t.Errorf("stopping before %t: it took %v", stops, took)
 			}
 			w.end()
@@ -47,8 +47,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			j := w.waitForState("deaf", "processing")
 			for end := time.Now().Add(20 * time.Second); len(j.History) < 2 &&
 				time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-				// The first service may not have stored the result in time; then the next service stores
-				// it.
+				// If the first service had no time to store the result, the next service stores it.
 				j = w.waitForState("deaf", "processing")
 			}
 			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.Attempts != 0 {
@@ -65,7 +64,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 	})
 }
 
-// A service that ends because its window was closed leaves its jobs running, and the next service adopts
+// A service that ends because its console window was closed leaves its jobs running. The next service adopts
 // them.
 func TestClosedWindowLeavesJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {

@@ -12,12 +12,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// inheritedSockets returns the control socket that systemd has opened for the service, or nil if systemd opened none.
-// It also sets the listeners of the web page that systemd has opened.
+// inheritedSockets returns the control socket that systemd has opened for the service, or nil if it has opened
+// none. It also stores the listeners that systemd has opened for the web page.
 func (st *startup) inheritedSockets() (*socket.Listener, error) {
 	passed, err := systemd.InheritedSockets()
 	st.webListeners = passed.Web
-	// Only log a warning, since the queue works without these sockets.
+	// These sockets are not needed for the queue to work, so only log a warning.
 	for _, unusable := range passed.Unusable {
 		st.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
 			"socket units", "error", unusable)
@@ -28,7 +28,7 @@ func (st *startup) inheritedSockets() (*socket.Listener, error) {
 	return socket.WrapInherited(passed.Control), nil
 }
 
-// socketPerms returns the socket permissions that the settings define.
+// socketPerms returns the mode and the group of the control socket, as the settings define them.
 func (st *startup) socketPerms(set *config.Settings) (socket.Perms, error) {
 	mode, group := set.SocketPermissions()
 	perms := socket.Perms{Mode: mode, GID: -1}
@@ -54,6 +54,6 @@ func (st *startup) CheckSettings(set *config.Settings) error {
 	return err
 }
 
-// UpdateAccess does nothing on Unix. The socket's mode and group are set at the start, and [access] is
-// checked at each request.
+// UpdateAccess does nothing on Unix. Changed [access] settings need no change of the socket, since each request
+// is checked against them.
 func (st *startup) UpdateAccess() {}

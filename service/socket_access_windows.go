@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// inheritedSockets returns nothing, since Windows opens no sockets for services.
+// inheritedSockets returns nil, since Windows passes no sockets to services.
 func (*startup) inheritedSockets() (*socket.Listener, error) { return nil, nil }
 
-// socketPerms returns the permissions of the control pipe: every account with a right in [access] may
-// connect. ResolveAccess has already looked up the ids of these accounts.
+// socketPerms returns the permissions of the control pipe. Every account that has a right in the settings
+// section [access] may connect. ResolveAccess has already looked up the ids of these accounts.
 func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
 	who := st.rights.CurrentAccess()
 	var clients []*windows.SID
@@ -35,8 +35,7 @@ func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
 	return socket.Perms{SDDL: pipe.AccessDescriptor(clients...)}, nil
 }
 
-// CheckSettings returns nil, because on Windows no settings of the pipe can keep the service from
-// starting.
+// CheckSettings returns nil, because on Windows every setting of the pipe lets the service start.
 func (st *startup) CheckSettings(*config.Settings) error { return nil }
 
 // UpdateAccess applies changed [access] settings to the pipe.

@@ -49,8 +49,8 @@ func newServiceWithAccess(t *testing.T, access map[string]string) (*startup, *by
 	return b, &log
 }
 
-// Accounts with a right in [access] can connect to the pipe, but not create it. The system, administrators
-// and the service's own account can connect too. Unknown names are reported.
+// Accounts that have a right in [access] can connect to the pipe, but cannot create it. The system,
+// administrators and the service's own account can connect too. Unknown names are reported.
 func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	s, log := newServiceWithAccess(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513",

@@ -26,7 +26,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startup holds the parts that exist before the store is open.
+// startup holds the parts of the service that exist before the store is open.
 type startup struct {
 	options    Options
 	readOnly   bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
@@ -36,12 +36,12 @@ type startup struct {
 	rights     *access.Rights
 	drainState *cluster.DrainState
 	pauses     *settings.AllPause
-	programs   []parts.ProgramFile // the files of the programs as they were at the start; nil in read-only mode
-	// the launcher that this service started as root; its PID is zero if it started none
+	programs   []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
+	// launcher is the launcher that this service started as root. Its PID is zero if the service started none.
 	launcher          runner.Launcher
 	boundSocket       *socket.Listener // the control socket, if it was bound while the service was root
 	socket            *socket.Listener // the control socket; nil until it is open
-	isSocketInherited bool             // the service did not create the socket, so the settings do not control its mode
+	isSocketInherited bool             // another process created the socket, so the settings do not control its mode
 	webListeners      []net.Listener   // listeners for the web page that the system passed to the service
 }
 
@@ -77,7 +77,7 @@ func newStartup(o Options) (*startup, error) {
 	return b, nil
 }
 
-// readStartup reads the settings that are available before the store is open. The result logs nothing.
+// readStartup reads the settings that do not need the store. The returned startup writes no log.
 func readStartup(o Options) (*startup, error) {
 	b := &startup{options: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{},
 		drainState: &cluster.DrainState{}, pauses: &settings.AllPause{}}
@@ -129,8 +129,8 @@ func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) 
 	return q, err
 }
 
-// defaultsForManager returns default settings that depend on how the service was started. A service that a Manager
-// has started runs all jobs as its own account by default.
+// defaultsForManager returns default settings that depend on how the service was started. If a Manager started
+// it, all jobs run as the service's own account by default.
 func defaultsForManager(o *Options, d *access.Directory) map[string]string {
 	if o.Manager == nil {
 		return nil
@@ -138,8 +138,8 @@ func defaultsForManager(o *Options, d *access.Directory) map[string]string {
 	return map[string]string{"run_as": config.RunAsUser(d.AccountOf(accounts.CurrentUser()).User)}
 }
 
-// nodeName returns the name of this node, which other nodes that share the queue see.
+// nodeName returns the name under which other nodes that share the queue see this node.
 func (st *startup) nodeName() string {
-	host, _ := os.Hostname() // without a host name, the name is localhost
+	host, _ := os.Hostname() // without a host name, nodeName uses localhost
 	return cmp.Or(st.settings.Current().Node, host, "localhost")
 }

@@ -16,12 +16,13 @@ import (
 // lockFileName is the name of the lock file in the state directory. The file contains the pid of the service.
 const lockFileName = "service.lock"
 
-// lockRetryTimeout is how long acquireLock retries after the service that held the lock has died. A process
-// that the dead service had just forked holds the lock until its exec, and Windows closes the files of a process
-// shortly after its end. A program that only reads the queue's files holds the lock for a moment.
+// lockRetryTimeout is how long acquireLock retries if the service that held the lock has ended. The lock may
+// outlive that service: a process that the service has just forked holds the lock until its exec, and Windows
+// closes a process's files shortly after its end. A program that only reads the queue's files also holds the
+// lock for a moment.
 const lockRetryTimeout = 2 * time.Second
 
-// dirLock is the lock of a state directory: the open files that hold it. The first is the lock file.
+// dirLock is a held lock of a state directory. It consists of open files; the first is the lock file.
 type dirLock []*os.File
 
 // Close releases the lock.
@@ -32,16 +33,17 @@ func (l dirLock) Close() (err error) {
 	return err
 }
 
-// lockDir locks the state directory until the process ends or the lock is closed.
+// lockDir locks the state directory and writes the pid into the lock file. The lock lasts until the caller
+// closes it or the process ends.
 func lockDir(dir string) (dirLock, error) {
 	l, err := acquireLock(dir, true)
 	if err == nil && l[0].Truncate(0) == nil {
-		fmt.Fprintln(l[0], os.Getpid()) // the pid is used only in acquireLock's error message
+		fmt.Fprintln(l[0], os.Getpid()) // acquireLock names this pid in its error message
 	}
 	return l, err
 }
 
-// acquireLock takes the lock of a state directory. It creates the lock file if create is set.
+// acquireLock takes the lock of a state directory. If create is set, it creates a missing lock file.
 func acquireLock(dir string, create bool) (dirLock, error) {
 	for deadline := time.Now().Add(lockRetryTimeout); ; time.Sleep(5 * time.Millisecond) {
 		l, err := tryLock(dir, create)
@@ -61,8 +63,8 @@ func acquireLock(dir string, create bool) (dirLock, error) {
 	}
 }
 
-// lockForReading locks a state directory against services while a program reads it, without writing to it.
-// If no service has ever used the directory, the returned lock is nil. Closing a nil lock is harmless.
+// lockForReading locks a state directory without writing to it, so that no service starts while a program reads
+// it. If no service has ever used the directory, the returned lock is nil. Closing a nil lock is harmless.
 func lockForReading(dir string) (dirLock, error) {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -20,11 +20,12 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 )
 
-// nodeIDFileName is the name of a file in the state directory. It contains a random id that distinguishes this node
-// from others with the same name.
+// nodeIDFileName is the name of a file in the state directory. It contains a random id that distinguishes this
+// node from other nodes with the same name.
 const nodeIDFileName = "node.id"
 
-// loadNodeIdentity returns the identity with which this service joins a queue that several nodes share.
+// loadNodeIdentity returns the identity with which this service joins a queue that several nodes share. It
+// creates the file with the node's id if the file does not exist.
 func (st *startup) loadNodeIdentity() (nodeIdentity, error) {
 	m := nodeIdentity{Name: st.nodeName(), Version: st.options.Version, LeaseDuration: st.settings.Current().NodeLease}
 	path := filepath.Join(st.options.Paths.StateDir, nodeIDFileName)
@@ -43,7 +44,7 @@ func (st *startup) loadNodeIdentity() (nodeIdentity, error) {
 	return m, err
 }
 
-// createNodeIDFile writes a new random id to the file.
+// createNodeIDFile writes a new random id to the file at path and returns it.
 func createNodeIDFile(path string) (content []byte, err error) {
 	id := make([]byte, 16)
 	rand.Read(id) // rand.Read never fails
@@ -51,8 +52,8 @@ func createNodeIDFile(path string) (content []byte, err error) {
 	return content, atomicfile.Write(path, content, 0o600)
 }
 
-// replaceNodeID gives this node a new identity. It is needed if the state directory is a copy of another
-// node's directory, as on machines that were created from one image.
+// replaceNodeID gives this node a new identity. This is needed if the state directory was copied from another
+// node, for example with a machine image.
 func (st *startup) replaceNodeID() error {
 	path := filepath.Join(st.options.Paths.StateDir, nodeIDFileName)
 	st.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this "+
@@ -61,8 +62,8 @@ func (st *startup) replaceNodeID() error {
 	return err
 }
 
-// checkStoreFile keeps the service from starting a new queue in a directory by mistake. It returns an error
-// if the queue is in a server database that the settings no longer name.
+// checkStoreFile returns an error if the queue of a directory is in a server database that the settings no
+// longer name. Without this check, the service would start a new, empty queue.
 func checkStoreFile(dir string) error {
 	path := filepath.Join(dir, cluster.StoreFileName)
 	database, err := os.ReadFile(path)
@@ -74,10 +75,10 @@ func checkStoreFile(dir string) error {
 		queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
 }
 
-// prepareStoreChange prepares this service for a different store than that of the previous service. It ends
-// idle runners that were used with the previous store. If a runner has jobs that this store does not know,
-// it returns an error. This service must neither end such jobs nor start them again, unless a migration has
-// moved them to this store.
+// prepareStoreChange prepares this service to use another store than the previous service. It ends idle runners
+// that were used with the previous store. It returns an error if a runner has jobs that the new store does not
+// know. This service must neither end such jobs nor start them again. After a migration the new store knows all
+// jobs.
 func (s *Service) prepareStoreChange(ctx context.Context) error {
 	path := filepath.Join(s.options.Paths.StateDir, cluster.StoreFileName)
 	raw, err := os.ReadFile(path)
@@ -103,7 +104,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var idle, unknown []string // idle runners, and numbers of the runners' jobs that this store does not know
+	// idle are runners without jobs. unknown are the numbers of runners' jobs that this store does not know.
+	var idle, unknown []string
 	for _, dir := range dirs {
 		list, alive, err := runner.UnacknowledgedLeases(dir)
 		if err != nil {
@@ -140,8 +142,8 @@ func (s *Service) writeStoreFile(database string) error {
 }
 
 // recordOlderOutputs records that a new queue starts in a directory that contains output files of an earlier
-// queue, such as one whose database was moved away. A queue is new if no job was ever enqueued in it, so it
-// owns no output files.
+// queue, for example because that queue's database was moved away. A queue in which no job was ever enqueued is
+// new and owns no output files.
 func (s *Service) recordOlderOutputs(database string) error {
 	if s.Store.Counts().EnqueuedTotal > 0 {
 		return nil
@@ -154,9 +156,9 @@ func (s *Service) recordOlderOutputs(database string) error {
 	return nil
 }
 
-// endOrphanProcesses ends the processes that dead runners have left. It is called when the service is about to
-// start or has failed to start. The store may be unavailable for a long time, and other nodes will soon
-// take over this node's leases. A dead runner cannot end its jobs.
+// endOrphanProcesses ends job processes whose runners have died. It is called before the service opens the
+// store and when the start has failed. The store may be unavailable for long, and meanwhile other nodes may
+// start the same jobs again.
 func (st *startup) endOrphanProcesses() {
 	settings := st.settings.Current()
 	if url, err := settings.StoreURL(); err != nil || url == "" || settings.OnPartition != "stop" {

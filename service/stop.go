@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// waitAndStop waits until the service must stop. If the jobs are not to be kept, it then lets them finish
-// and ends the runners. See docs/decisions/0080.
+// waitAndStop waits until the service must stop. Without a request to keep the jobs, it then lets running jobs
+// finish and ends the runners. See docs/decisions/0080.
 func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed <-chan error, f *frontEnd) error {
 	for {
 		keep := s.options.KeepJobs
@@ -44,10 +44,10 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 	}
 }
 
-// drainAndStop lets running jobs finish and ends the runners. It returns early if the database fails. While
-// the store can still write, drainAndStop asks the system for more time, because the system may end a
-// service that seems to hang. If the user's session ends before or during the drain, jobs are stopped and
-// returned to the queue immediately.
+// drainAndStop lets running jobs finish and ends the runners. It returns early if the database fails. While the
+// store can write, drainAndStop asks the service manager for more time, because the manager may kill a service
+// that seems to hang. If the user's session ends before or during the drain, jobs are stopped and returned to
+// the queue immediately.
 func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopping), session.EndingChannel(
 		stopping)
@@ -112,8 +112,8 @@ func (s *Service) reportStopProgress() {
 	}
 }
 
-// removeProgramCopies removes the copies of the program that the runners have used. It first waits a moment for
-// the runners to end.
+// removeProgramCopies removes the copies of the runner program. It first waits, at most removeProgramsTimeout,
+// for the runners to end.
 func (s *Service) removeProgramCopies() {
 	for end := time.Now().Add(removeProgramsTimeout); !runner.RemoveProgramCopies(s.RunnerLocation.Dir) &&
 		time.Now().Before(end); {
@@ -124,12 +124,12 @@ func (s *Service) removeProgramCopies() {
 // removeProgramsTimeout bounds the wait of removeProgramCopies.
 const removeProgramsTimeout = time.Second
 
-// stopMargin is the time that a stop may take in addition to the time that its jobs get to end.
+// stopMargin is how long a stop may take in addition to the time that the running jobs get to end.
 const stopMargin = 40 * time.Second
 
-// stoppingQueryTimeout limits the time of the query whether systemd is stopping the unit. It is short
-// because a service that keeps its jobs must end within 2 s.
+// stoppingQueryTimeout limits the query whether systemd is stopping the unit. It is short because a service
+// that keeps its jobs must end within 2 s.
 const stoppingQueryTimeout = time.Second
 
-// stopProgressInterval is the interval between two signs of progress during a stop.
+// stopProgressInterval is the interval between two progress reports to the service manager during a stop.
 const stopProgressInterval = 5 * time.Second

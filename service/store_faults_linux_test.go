@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// startWithHook returns a running service in which hook is called at each call of the store.
+// startWithHook returns a running service, and its store, which calls hook at each call.
 func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faultstore.Store) {
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
@@ -45,7 +45,7 @@ func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faults
 	return w, calls
 }
 
-// A verb on selected running jobs leaves out jobs that end between the search and the change.
+// A verb on selected running jobs leaves out jobs that end between their selection and the change.
 func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	t.Parallel()
 	running := control.Selection{State: control.TextList{queue.Processing.String()}}
@@ -92,7 +92,7 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	}
 }
 
-// The store receives the node's name before the first claim.
+// The store receives the node's name before it is asked for the first job.
 func TestTheStoreKnowsItsNode(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 10)
@@ -108,8 +108,8 @@ func TestTheStoreKnowsItsNode(t *testing.T) {
 	}
 }
 
-// A slow store that fails every fifth call for a while loses no job and runs no job twice. Results are
-// recorded later, and clients get an error that says to try again.
+// A slow store that fails every fifth call for a while loses no job and runs no job twice. Results are recorded
+// once the store works again, and clients get an error with the advice to try again.
 func TestServiceOutlivesStoreFaults(t *testing.T) {
 	t.Parallel()
 	var callCount atomic.Uint64

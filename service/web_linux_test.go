@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Browsers that show the same page hold no connections between its updates. Each update is made once for
-// all of them. So idle browsers do not make the service raise GOMAXPROCS, which would make a drain 5 %
-// slower.
+// Browsers that show the same page hold no connections between its updates. Each update is rendered once for
+// all of them. Idle browsers therefore do not make the service raise GOMAXPROCS, which would make the
+// processing of waiting jobs 5 % slower.
 func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()

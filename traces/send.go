@@ -18,13 +18,13 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// sender sends spans by OTLP over HTTP (opentelemetry.io, "OTLP Specification", section OTLP/HTTP).
-// It replaces the sender of the library, which depends on gRPC. See docs/decisions/0087.
+// sender sends spans by OTLP over HTTP (opentelemetry.io, "OTLP Specification", section OTLP/HTTP). It is used
+// instead of the library's sender, which depends on gRPC. See docs/decisions/0087.
 type sender struct {
 	endpoint string
 	header   http.Header
 	client   http.Client
-	sendCtx  context.Context // ends when no more spans may be sent
+	sendCtx  context.Context // ends when Stop aborts all requests
 	stop     context.CancelFunc
 }
 
@@ -34,19 +34,19 @@ func newSender(endpoint string) (*sender, error) {
 		return nil, err
 	}
 	if strings.Trim(u.Path, "/") == "" {
-		u.Path = "/v1/traces" // see the section "OTLP/HTTP Request"
+		u.Path = "/v1/traces" // path defined in the section "OTLP/HTTP Request"
 	}
 	s := &sender{endpoint: u.String(), header: headersFromEnv(), client: http.Client{
 		Timeout: sendTimeout,
-		// A redirect would send the headers, which may contain secrets, to another server.
+		// Follow no redirect, which could send the headers, and secrets in them, to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	s.sendCtx, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// headersFromEnv returns the headers in the environment variables of OpenTelemetry. They have the form
-// NAME=VALUE,NAME=VALUE and are percent-encoded.
+// headersFromEnv returns the headers that the environment variables of OpenTelemetry define. These contain
+// NAME=VALUE,NAME=VALUE with percent-encoding.
 func headersFromEnv() http.Header {
 	h := http.Header{}
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {
@@ -95,14 +95,13 @@ func (s *sender) UploadTraces(ctx context.Context, spans []*trace.ResourceSpans)
 	}
 }
 
-// isNetworkDown reports whether an error means that this process has no network access to the
-// collector. In that case, retrying does not help.
+// isNetworkDown reports whether an error means that this process cannot reach the collector's network at all. A
+// retry would not help then.
 func isNetworkDown(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// post sends one request. The result retry says whether to send the request again. The result after
-// is the minimum delay before the retry.
+// post sends one request. retry says whether to send the request again. after is the minimum delay before that.
 func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -114,12 +113,12 @@ func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.
 		return !isNetworkDown(err), 0, err
 	}
 	defer got.Body.Close()
-	// Read the body, which also lets the connection be reused.
+	// Read the body to the end, so that the connection can be reused.
 	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorTextBytes))
 	switch got.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
 		return false, 0, nil
-	// The section "Failures" permits a retry for these codes.
+	// The OTLP section "Failures" says that these codes can be retried.
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		retry = true
 		if seconds, err := strconv.Atoi(got.Header.Get("Retry-After")); err == nil {

@@ -1,7 +1,6 @@
-// Package traces sends attempts to an OpenTelemetry collector, by OTLP over HTTP. Each attempt is a
-// span. The span belongs to the trace that the environment of the job names, in the format of W3C
-// Trace Context. No job waits for the collector: spans that the collector does not accept soon are
-// discarded.
+// Package traces sends attempts to an OpenTelemetry collector, by OTLP over HTTP. Each attempt becomes a span,
+// that is, a timed step of a trace. The environment of the job names the trace, in the format of W3C Trace
+// Context. No job waits for the collector: spans that it does not accept soon are discarded.
 package traces
 
 import (
@@ -29,8 +28,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit the spans that wait for the collector, and the time for which they wait.
-// See docs/decisions/0087.
+// These constants limit how many spans wait for the collector, and for how long. See docs/decisions/0087.
 const (
 	maxQueuedSpans = 8192 // maximum number of spans that wait; further spans are discarded
 	sendInterval   = time.Second
@@ -38,8 +36,8 @@ const (
 	exportTimeout  = 30 * time.Second // time limit for one export with all its retries
 	closeTimeout   = 500 * time.Millisecond
 	warnInterval   = time.Minute // minimum time between two log lines about failures
-	// maxTracestateBytes is the maximum length of TRACESTATE in bytes. A longer TRACESTATE is left out, as
-	// W3C Trace Context, section 3.3.1.5, permits.
+	// maxTracestateBytes is the maximum length of TRACESTATE in bytes. A longer one is left out, as W3C Trace
+	// Context, section 3.3.1.5, permits.
 	maxTracestateBytes = 512
 	maxErrorTextBytes  = 500 // maximum number of bytes of an error in the log
 )
@@ -56,7 +54,7 @@ type Exporter struct {
 	warnedAt atomic.Int64 // time when the last failure was logged, in nanoseconds
 }
 
-// pipeline sends spans to one collector.
+// pipeline sends the spans of an exporter to one collector.
 type pipeline struct {
 	endpoint string
 	exporter *countingExporter
@@ -64,15 +62,15 @@ type pipeline struct {
 	tracer   trace.Tracer
 }
 
-// New returns an exporter for a service with the given version and node. The exporter logs failures
-// at most once a minute.
+// New returns an exporter for a service of the given version on the given node. It logs failures at most once a
+// minute.
 func New(version, node string, log *slog.Logger) *Exporter {
 	e := &Exporter{log: log, version: version, nodeName: node}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(e.logFailure))
 	return e
 }
 
-// logFailure logs that spans cannot be sent to the collector.
+// logFailure logs that spans cannot be sent to the collector. It logs at most one failure per warnInterval.
 func (e *Exporter) logFailure(err error) {
 	now := time.Now().UnixNano()
 	if last := e.warnedAt.Load(); now-last < int64(warnInterval) || !e.warnedAt.CompareAndSwap(last, now) {
@@ -87,9 +85,8 @@ func (e *Exporter) logFailure(err error) {
 }
 
 // SetEndpoint makes the exporter send spans to the collector at a URL such as http://127.0.0.1:4318. The
-// endpoint "" turns the exporter off. Spans that wait for the previous collector are still sent,
-// for at most half a second. The exporter sends the headers in the environment variable
-// OTEL_EXPORTER_OTLP_HEADERS.
+// endpoint "" turns the exporter off. It still tries to send waiting spans to the previous collector, for at
+// most half a second. Requests contain the headers in the environment variable OTEL_EXPORTER_OTLP_HEADERS.
 func (e *Exporter) SetEndpoint(endpoint string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -109,7 +106,7 @@ func (e *Exporter) SetEndpoint(endpoint string) error {
 	return nil
 }
 
-// Close sends the waiting spans for at most half a second. It discards the rest.
+// Close sends the waiting spans, for at most half a second, and discards the rest.
 func (e *Exporter) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,16 +119,16 @@ func (p *pipeline) close() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	p.provider.Shutdown(ctx) // discards the spans that are not accepted within the time limit
+	p.provider.Shutdown(ctx) // discards spans that are not accepted in time
 	p.exporter.closed.Store(true)
-	p.exporter.Shutdown(ctx) // otherwise the provider would continue to send in the background
+	p.exporter.Shutdown(ctx) // the provider would otherwise continue in the background
 }
 
-// countingExporter is an exporter that counts the spans that wait for it.
+// countingExporter is an exporter that counts the spans that wait to be sent by it.
 type countingExporter struct {
 	sdk.SpanExporter
 	waitingSpans atomic.Int64
-	closed       atomic.Bool // no more spans may be sent
+	closed       atomic.Bool // no more spans must be sent
 }
 
 // ExportSpans implements sdk.SpanExporter.
@@ -143,7 +140,7 @@ func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnly
 	return c.SpanExporter.ExportSpans(ctx, spans)
 }
 
-// errBufferFull is the error for a collector that is too slow.
+// errBufferFull is the error that is logged if the collector is too slow.
 var errBufferFull = fmt.Errorf(
 	"the collector is too slow, and the buffer of %d spans is full; check the collector's load",
 	maxQueuedSpans)
@@ -170,14 +167,13 @@ func (e *Exporter) newPipeline(endpoint string) (*pipeline, error) {
 		tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
-// attemptSpan returns the span of an attempt and the parent of that span. If the environment of the job
-// names no parent, the parent is invalid. Both depend only on the job and the lease, so a service
-// that takes over a running attempt computes the same span.
+// attemptSpan returns the span of an attempt and its parent span. If the environment of the job names no
+// parent, parent is invalid. Both depend only on the job and the lease. So a service that takes over a running
+// attempt computes the same span.
 func attemptSpan(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
 	for _, e := range j.Env {
-		// A span keeps its trace state until it is sent, so the copy from the environment must be
-		// bounded.
+		// Limit the length, since a span keeps a copy of its trace state until it is sent.
 		if name, value, _ := strings.Cut(e, "="); len(value) <= maxTracestateBytes &&
 			(name == queue.Traceparent || name == queue.Tracestate) {
 			carrier[strings.ToLower(name)] = strings.Clone(value)
@@ -196,8 +192,8 @@ func attemptSpan(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContex
 	return trace.NewSpanContext(c), parent
 }
 
-// Traceparent returns the value of TRACEPARENT for an attempt that is about to start. It returns "" if
-// the environment of the job must stay unchanged.
+// Traceparent returns the value of the variable TRACEPARENT for an attempt that is about to start. "" means
+// that the variable must not be changed.
 func (e *Exporter) Traceparent(j *queue.Job) string {
 	if e.pipeline.Load() == nil {
 		return ""
@@ -208,10 +204,10 @@ func (e *Exporter) Traceparent(j *queue.Job) string {
 	return carrier["traceparent"]
 }
 
-// idsKey is the context key of the ids of a new span.
+// idsKey is the key of a context value that contains the ids of a new span.
 type idsKey struct{}
 
-// fixedIDs is an IDGenerator that gives a new span the ids in its context.
+// fixedIDs is an IDGenerator that takes the ids of a new span from the context.
 type fixedIDs struct{}
 
 // NewIDs implements sdk.IDGenerator.
@@ -225,9 +221,9 @@ func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	return ctx.Value(idsKey{}).(trace.SpanContext).SpanID()
 }
 
-// ExportAttempt sends the span of an attempt that has ended and been recorded. If the trace of the
-// submitter is not sampled, it sends nothing. It does not block. The span contains the id, the
-// queue and the owner of the job, but never the command.
+// ExportAttempt sends the span of an attempt that has ended and been recorded. It does not block. It sends
+// nothing if the trace in the job's environment is not sampled. The span contains the id, the queue and the
+// owner of the job, but never the command.
 func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
 	to := e.pipeline.Load()
 	if to == nil {
@@ -246,7 +242,7 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	// The names follow the semantic conventions of OpenTelemetry for messaging and processes.
+	// These names follow OpenTelemetry's semantic conventions for messaging and processes.
 	attrs := []attribute.KeyValue{
 		attribute.String("messaging.system", "queuectl"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", j.Queue), attribute.String("messaging.message.id", j.ID),
@@ -278,10 +274,9 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	span.End(trace.WithTimestamp(ended.Time()))
 }
 
-// errorType returns the value of error.type for a failed attempt. OpenTelemetry's conventions
-// define error.type as one of a small number of error classes. The value is the reason of the
-// failure. If the failure has no reason, the value is the exit code, in the same way as the
-// conventions use HTTP status codes.
+// errorType returns the value of error.type for a failed attempt. OpenTelemetry requires one of a small number
+// of values. It is the reason of the failure or, if there is no reason, the exit code. That corresponds to the
+// use of HTTP status codes in the conventions.
 func errorType(a *queue.Attempt, d *queue.Decision) string {
 	switch {
 	case d.Reason != "":

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// attempt returns an ended attempt of a job with the given environment.
+// attempt returns a job with the given environment, and an ended attempt of the job.
 func attempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *queue.Decision) {
 	j := &queue.Job{Seq: int64(i), ID: fmt.Sprint(i), Queue: "default"}
 	j.Env = env
@@ -37,8 +37,8 @@ func within(t *testing.T, limit time.Duration, what string, f func()) {
 	}
 }
 
-// A collector that accepts no connection blocks no caller. The exporter discards spans beyond its
-// limit, and the spans that still wait when it is closed.
+// A collector that accepts no connection blocks no caller. The exporter discards the spans beyond its limit,
+// and those that are still waiting when it is closed.
 func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts a connection
 	if err != nil {
@@ -99,8 +99,8 @@ func TestPreviousCollectorGetsNothing(t *testing.T) {
 	}
 }
 
-// If the collector is unavailable or requests a retry, the exporter tries again. The exporter takes
-// headers from the environment and does not send them to another server.
+// If the collector is unavailable or requests a retry, the exporter tries again. It takes headers from the
+// environment, and does not send them to a server to which a reply redirects.
 func TestUnavailableCollectorIsRetried(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b, other=c")
 	asked := make(chan *http.Request, 16)
@@ -154,7 +154,7 @@ func TestUnavailableCollectorIsRetried(t *testing.T) {
 	}
 }
 
-// Whatever the trace context of a submitter contains, it costs only limited time and memory.
+// A trace context of a submitter needs only limited time and memory, whatever it contains.
 func TestHostileTraces(t *testing.T) {
 	const parent = "TRACEPARENT=00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	for _, state := range []string{"a=b" + strings.Repeat(" ", 131_000), "a=b" + strings.Repeat(",", 131_000),

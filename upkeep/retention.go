@@ -12,19 +12,19 @@ import (
 // Retention says how long ended jobs, events and outputs are kept. A duration of 0 means forever.
 type Retention struct {
 	AgeByState     map[queue.State]time.Duration
-	MaxJobs        int64 // number of completed and cancelled jobs to keep, newest first; 0 means unlimited
+	MaxJobs        int64 // how many completed and cancelled jobs to keep; 0: all
 	EventAge       time.Duration
 	MaxEvents      int64
 	MaxOutputBytes int64 // maximum number of bytes of all outputs; 0 means unlimited
-	// MaxBytesPerUser is the number of bytes that the jobs of one user may hold. If they hold more,
-	// outputs and the inputs of ended jobs are removed. 0 means unlimited.
+	// MaxBytesPerUser is the number of bytes that the jobs of one user may use. Above it, outputs, and inputs
+	// of ended jobs, are removed. 0 means unlimited.
 	MaxBytesPerUser int64
-	// QueueRetention returns the current retention of a queue. It is called only for queues that
-	// have jobs which ended under a retention of the queue.
+	// QueueRetention returns the current retention of a queue. It is called only for queues with jobs that
+	// ended while their queue had its own retention.
 	QueueRetention func(queue string) store.Retention
 }
 
-// Retainer is the part of the store that removes objects whose retention time has passed.
+// Retainer is the part of the store that removes jobs, events and outputs.
 type Retainer interface {
 	store.Clock
 	store.Cleanup
@@ -32,13 +32,12 @@ type Retainer interface {
 	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
 }
 
-// maxRemovedPerStep is the number of jobs that are removed in one transaction. It is so small that a step
-// does not delay other operations noticeably.
+// maxRemovedPerStep is the number of jobs that are removed in one transaction. It is small, so that other
+// operations are not delayed noticeably.
 const maxRemovedPerStep = 100
 
-// applyRetention removes a limited number of objects of each kind that were kept too long. It reports
-// whether more can be removed. The number of objects that it reads does not depend on how many are
-// stored.
+// applyRetention removes a limited number of jobs, events and outputs that were kept for too long. more reports
+// whether further ones can be removed. The time that it takes does not depend on the number of stored objects.
 func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, err error) {
 	for _, step := range []func() (more bool, err error){
 		func() (bool, error) {
@@ -69,8 +68,8 @@ func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, er
 	return more, nil
 }
 
-// trimUsers removes data of users whose jobs hold more than limit bytes. From each such user, it
-// removes a limited number of outputs and of inputs of ended jobs.
+// trimUsers removes data of users whose jobs hold more than limit bytes. For each of these users, it removes a
+// limited number of outputs, and of inputs of ended jobs. more reports whether further ones can be removed.
 func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err error) {
 	if limit == 0 {
 		return false, nil
@@ -84,11 +83,11 @@ func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err err
 	return more, err
 }
 
-// noOwnRetention matches the jobs of all queues that ended while their queue had no retention.
+// noOwnRetention selects the jobs of all queues that ended while their queue had no retention of its own.
 var noOwnRetention = store.OwnRetentionQueue{Jobs: math.MaxInt64}
 
-// applyQueueRetentions removes jobs that ended while their queue had its own retention. It applies the
-// current retention of the queue.
+// applyQueueRetentions removes jobs that ended while their queue had its own retention. To each of them it
+// applies the current retention of its queue.
 func applyQueueRetentions(ctx context.Context, s Retainer, r *Retention) (more bool, err error) {
 	if r.QueueRetention == nil {
 		return false, nil
@@ -109,8 +108,8 @@ func applyQueueRetentions(ctx context.Context, s Retainer, r *Retention) (more b
 	return more, err
 }
 
-// applyQueueRetention removes jobs of one queue. The map ages says, for each state in which the time
-// is limited, how long ended jobs are kept; 0 means forever.
+// applyQueueRetention applies retention settings to the ended jobs that q selects. ages contains, by state, how
+// long ended jobs are kept; 0 means forever.
 func applyQueueRetention(ctx context.Context, s Retainer, q store.OwnRetentionQueue, keep store.Retention,
 	ages map[queue.State]time.Duration) (more bool, err error) {
 	for state, age := range ages {

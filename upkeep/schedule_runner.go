@@ -13,12 +13,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxLateness is the delay from which an occurrence counts as missed. A missed occurrence creates a
-// job only if the schedule's CatchUp setting says so.
+// maxLateness is the delay from which on an occurrence (a planned start of a schedule) counts as missed. A
+// missed occurrence creates a job only if the schedule's CatchUp setting says so.
 const maxLateness = time.Minute
 
-// maxSchedulesPerStep is the number of schedules that are read at a time. It is small, because each schedule
-// may have a large job.
+// maxSchedulesPerStep is the maximum number of schedules that are read at a time. It is small, because the job
+// of each schedule may be large.
 const maxSchedulesPerStep = 16
 
 // Schedules is the part of the store that upkeep needs for recurring jobs.
@@ -32,20 +32,20 @@ type Schedules interface {
 // RecurringJobs contains what upkeep needs for recurring jobs in addition to the store.
 type RecurringJobs struct {
 	BootID string // boot id of the machine; "" if unknown
-	// UserLimits returns the current name of a user and three limits: on all waiting jobs, on the
-	// waiting jobs of this user, and on the bytes that the jobs of one user may hold.
+	// UserLimits returns the name of a user and three limits: for the number of all waiting jobs, for the
+	// number of this user's waiting jobs, and for the bytes that this user's jobs may use.
 	UserLimits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
-	// MakeRoomInQuota removes outputs of the user's jobs and inputs of the user's ended jobs to make room
-	// for a job that was refused. It removes nothing if that would not make enough room. It reports
-	// whether there is enough room now. It may be nil.
+	// MakeRoomInQuota removes outputs, and inputs of ended jobs, of a user until a refused job fits into the
+	// user's quota of bytes. It reports whether the job now fits. If removing everything would not be enough,
+	// it removes nothing. It may be nil.
 	MakeRoomInQuota func(ctx context.Context, uid int, full *store.QuotaError) bool
-	// EndJob ends a leased job on behalf of a user. It returns when the job has ended.
+	// EndJob ends a leased job on behalf of a user, and waits for the job's end.
 	EndJob func(ctx context.Context, seq int64, uid int) error
 }
 
-// PlanOccurrences decides which occurrences of a schedule are due now, and which of these create jobs. The
-// parameter boot is the id of the current boot, for schedules with @reboot. An error means that the
-// schedule is invalid.
+// PlanOccurrences decides which occurrences of a schedule are due now, and which of them create jobs. boot is
+// the id of the machine's current boot, which schedules with @reboot need. An error means that the schedule is
+// invalid.
 func PlanOccurrences(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceRequest, error) {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, LastAt: s.LastAt,
@@ -69,7 +69,7 @@ func PlanOccurrences(s *store.Schedule, boot string, now queue.Millis) (store.Oc
 		return queue.MillisOf(at.Add(schedule.JitterDelay(s.Name, at, s.Jitter)))
 	}
 	var instants []queue.Millis
-	inTime := false // whether the newest occurrence is less than maxLateness late
+	inTime := false // the newest occurrence is less than maxLateness late
 	for _, at := range line.NewestOccurrences(s.LastAt.Time(), now.Time(), since, location, store.MaxOccurrences) {
 		if when := due(at); when <= now {
 			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(maxLateness)
@@ -98,17 +98,16 @@ type scheduleRunner struct {
 	recurring       RecurringJobs
 	log             *slog.Logger
 	replacements    sync.WaitGroup
-	replacementDone chan struct{} // receives a value when a job has been replaced
+	replacementDone chan struct{} // receives a value when replaceRunning has finished
 
-	replacedSchedules sync.Map // keys: names of the schedules whose running jobs are being replaced
+	replacedSchedules sync.Map // names of schedules for which replaceRunning runs
 }
 
 func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *scheduleRunner {
 	return &scheduleRunner{store: s, recurring: r, log: log, replacementDone: make(chan struct{}, 1)}
 }
 
-// runDue creates the jobs of at most maxSchedulesPerStep due schedules. It returns the time until the next
-// schedule is due.
+// runDue handles at most maxSchedulesPerStep due schedules. next is the time until it must be called again.
 func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
 	limit := maxSchedulesPerStep
 	for range r.replacedSchedules.Range {
@@ -126,13 +125,13 @@ func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err er
 		if errors.Is(scheduleErr, queue.ErrOutcomeUnknown) {
 			return 0, scheduleErr
 		}
-		err = errors.Join(err, scheduleErr) // an error in one schedule does not stop the others
+		err = errors.Join(err, scheduleErr) // an error of one schedule does not stop the others
 		next = 0
 	}
 	return next, err
 }
 
-// runSchedule creates the jobs of one due schedule.
+// runSchedule creates the jobs of one due schedule, as PlanOccurrences has decided.
 func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
 	plan, err := PlanOccurrences(s, r.recurring.BootID, r.store.Now())
 	if s.Damaged && err == nil {
@@ -155,9 +154,9 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	return nil
 }
 
-// runOccurrences stores due occurrences of a schedule and creates their jobs. If the jobs do not fit in the
-// byte quota of the user, runOccurrences makes room and tries again. It makes room for all jobs if possible,
-// otherwise for one job.
+// runOccurrences stores due occurrences of a schedule and creates their jobs. If the jobs do not fit into the
+// user's quota of bytes, it frees space and tries again. If it cannot free enough for all jobs, it frees enough
+// for one.
 func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	plan store.OccurrenceRequest) (store.OccurrenceResult,
 	error) {
@@ -185,12 +184,12 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// replaceRetryDelay is the delay after which replaceRunning tries again to replace a job. It tries
-// again if the job could not be ended, or if the pool had just claimed the job.
+// replaceRetryDelay is the delay before replaceRunning tries again, if a job could not be ended or if the pool
+// had just claimed it.
 const replaceRetryDelay = 50 * time.Millisecond
 
-// replaceRunning ends the running jobs of a schedule and then creates the next job. If an
-// occurrence was due in time, its job is created however long the running jobs take to end.
+// replaceRunning ends the running jobs of a schedule and then creates the jobs of the plan. It creates them
+// even if the running jobs take long to end.
 func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store.OccurrenceRequest, leased []int64) {
 	for {
 		var endErr error

@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// march parses a day of March and a time.
+// march parses a day of March and a time of day.
 func march(text string) queue.Millis {
 	t, err := time.Parse("2 15:04:05.000", text)
 	if err != nil {
@@ -27,7 +27,7 @@ func march(text string) queue.Millis {
 	return queue.MillisOf(t.AddDate(2026, 2, 0))
 }
 
-// instants formats times in the format that at parses.
+// instants formats times in the format that march parses.
 func instants(list []queue.Millis) string {
 	var texts []string
 	for _, m := range list {
@@ -36,9 +36,8 @@ func instants(list []queue.Millis) string {
 	return strings.Join(texts, ", ")
 }
 
-// An occurrence that is less than a minute late creates a job. If several occurrences are due, only
-// the newest creates a job. The others count as missed, and the catch-up setting decides what
-// happens to them.
+// An occurrence that is less than a minute late creates a job. If several occurrences are due, only the newest
+// creates a job. The other occurrences count as missed. The catch-up setting decides what happens to these.
 func TestPlan(t *testing.T) {
 	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
 	for _, c := range []struct {
@@ -78,8 +77,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// If more than a hundred occurrences are due, PlanOccurrences considers only the newest hundred, with and
-// without catch-up.
+// If more than a hundred occurrences are due, PlanOccurrences uses only the newest hundred, whatever the
+// catch-up setting is.
 func TestPlanIsBounded(t *testing.T) {
 	for catchUp, want := range map[store.CatchUp][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
 		store.CatchUpAll: {100, 0}} {
@@ -92,8 +91,8 @@ func TestPlanIsBounded(t *testing.T) {
 	}
 }
 
-// Jitter delays an occurrence by the same time whenever it is computed. Whether the occurrence is
-// late is measured from the delayed time.
+// Jitter always delays an occurrence by the same time. The delayed time determines whether an occurrence is
+// late.
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", TimeZone: "UTC", Jitter: time.Hour, LastAt: march("1 12:00:00.000")}
 	f, err := PlanOccurrences(&s, "", s.LastAt)
@@ -124,7 +123,7 @@ func TestPlanRejectsInvalidSchedule(t *testing.T) {
 	}
 }
 
-// storeSchedule stores a schedule that runs the command "true" and is due from now on.
+// storeSchedule stores a schedule that runs the command "true". Its occurrences count from now on.
 func storeSchedule(s store.Store, name, cron string, set func(*store.Schedule)) store.Schedule {
 	one := store.Schedule{Name: name, UID: 1, Cron: cron, TimeZone: "UTC", CatchUp: store.CatchUpNone,
 		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastAt: s.Now()}
@@ -165,7 +164,7 @@ func keepRunning(ctx context.Context, s store.Store, r RecurringJobs) {
 	}
 }
 
-// outcomes returns the outcomes of a schedule, oldest first.
+// outcomes returns the outcomes of a schedule's occurrences, oldest first.
 func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 	t.Helper()
 	_, runs, err := s.Schedule(t.Context(), name)
@@ -178,8 +177,7 @@ func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 	return list
 }
 
-// world calls the function do with a new store while Run is active. Time is fake and starts at
-// midnight.
+// world calls the function do with a new store while Run is active. The clock is fake and starts at midnight.
 func world(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +191,7 @@ func world(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
 	})
 }
 
-// Each schedule creates jobs at its own due times, even one that is added later.
+// Each schedule creates jobs at its own due times, even a schedule that is added later.
 func TestSchedulesRun(t *testing.T) {
 	world(t, newRecurring("", nil), func(s *memstore.Store) {
 		storeSchedule(s, "slow", "@every 90s", nil)
@@ -210,8 +208,8 @@ func TestSchedulesRun(t *testing.T) {
 	})
 }
 
-// Each occurrence creates exactly one job, even if calls of the store fail before or after their
-// effect.
+// Each occurrence creates exactly one job, even if calls of the store fail. Some fail before they take effect,
+// others after that.
 func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	const seconds = 40
 	for every := 1; every <= 9; every++ {
@@ -226,7 +224,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 					return nil
 				}
 				if c.Succeeded {
-					return queue.ErrOutcomeUnknown // the caller gets no result, as if its process had been killed
+					return queue.ErrOutcomeUnknown // as if the caller had been killed before the result
 				}
 				return queue.ErrNoSpace
 			})
@@ -380,11 +378,11 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 	})
 }
 
-// If the byte quota of a user has no room for the job of a due occurrence, the service makes room,
-// as it does for a request.
+// If the quota of a user has no room for the job of a due occurrence, the service frees space, as it does for a
+// request.
 func TestDueRunMakesRoom(t *testing.T) {
 	var s *memstore.Store
-	var most atomic.Int64 // this test sets it, and MakeRoomInQuota reads it
+	var most atomic.Int64 // the test sets it, and MakeRoomInQuota reads it
 	r := newRecurring("", nil)
 	r.UserLimits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoomInQuota = func(ctx context.Context, uid int, full *store.QuotaError) bool {

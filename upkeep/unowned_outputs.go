@@ -12,29 +12,27 @@ import (
 )
 
 const (
-	// searchInterval is the time between two searches for output files that belong to no attempt.
-	// Such a file remains if a runner dies after it has written an output file and before it has
-	// recorded the result.
+	// searchInterval is the time between two searches for output files that belong to no attempt. Such a file
+	// remains if a runner dies between writing it and recording the result.
 	searchInterval = 6 * time.Hour
-	// filesPerSearchStep is the number of names that the store checks at a time. searchPause is the delay
-	// between two such steps. With these values, the search of a million files takes less than four
-	// minutes and causes no noticeable load.
+	// filesPerSearchStep is the number of files that the store checks at a time. searchPause is the delay
+	// between two such checks. With these values, searching a million files takes less than four minutes and
+	// causes no noticeable load.
 	filesPerSearchStep, searchPause = 500, 100 * time.Millisecond
-	// maxFoundFiles limits the number of files that one search finds in a directory, because an account
-	// that can write to the directory can create any number of files.
+	// maxFoundFiles limits the number of files that one search finds in a directory, because other accounts may
+	// be able to create any number of files in it.
 	maxFoundFiles = 10_000
 )
 
-// UnownedMarker is the part of the store that RunUnownedSearch needs. See docs/decisions/0061.
+// UnownedMarker is the part of the store that RunUnownedSearch uses. See docs/decisions/0061.
 type UnownedMarker interface {
 	MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error)
 }
 
-// RunUnownedSearch searches for output files that belong to no attempt, immediately and then every
-// six hours, until ctx ends. It marks these files as garbage, which Run deletes. The function dirs
-// returns the directories that may contain output files; a missing directory contains none.
-// RunUnownedSearch ignores files that were last written before the time since. Such files may
-// belong to another store, which used the directories earlier and may use them again.
+// RunUnownedSearch searches for output files that belong to no attempt, immediately and then every six hours,
+// until ctx ends. It marks these files as garbage, which Run deletes. The function dirs returns the directories
+// to search; some of them may not exist. Files that were last written before the time since are ignored. They
+// may belong to another store that used the directories before and may use them again.
 func RunUnownedSearch(ctx context.Context, s UnownedMarker, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {
@@ -54,8 +52,7 @@ func RunUnownedSearch(ctx context.Context, s UnownedMarker, dirs func() []string
 	}
 }
 
-// searchDir searches one directory. It returns the number of output files in it that belong to no
-// attempt.
+// searchDir searches one directory, and returns the number of files that it has marked as garbage.
 func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time) (found int, err error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -83,7 +80,7 @@ func searchDir(ctx context.Context, s UnownedMarker, dir string, since time.Time
 	}
 }
 
-// sleep waits for the duration d. It returns false if ctx ends first.
+// sleep waits for the duration d. It returns false if ctx ends before.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -95,8 +92,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// writtenSince returns those of the named files that were last written at or after the time since.
-// It omits files that it cannot examine.
+// writtenSince returns those of the named files that were written at the time since or later. It leaves out
+// files that it cannot examine.
 func writtenSince(dir string, names []string, since time.Time) []string {
 	if since.IsZero() {
 		return names

@@ -16,8 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ownerlessStore is a store in which every file belongs to an attempt, except files whose names
-// begin with 7.
+// ownerlessStore is a store in which a file belongs to an attempt if its name does not begin with 7.
 type ownerlessStore struct {
 	mu sync.Mutex // guards the fields below
 
@@ -42,17 +41,16 @@ func (o *ownerlessStore) MarkUnownedOutputs(_ context.Context, refs []string) (u
 	return unowned, nil
 }
 
-// foundFiles returns the files that MarkUnownedOutputs has found, and the number of files that each
-// call has checked.
+// foundFiles returns the files that MarkUnownedOutputs has found, and how many files each of its calls has
+// checked.
 func (o *ownerlessStore) foundFiles() (found []string, steps []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.foundRefs), slices.Clone(o.steps)
 }
 
-// RunUnownedSearch searches all directories in steps, immediately and every six hours. If a
-// directory is missing or the store returns an error, RunUnownedSearch still searches the other
-// directories.
+// RunUnownedSearch searches all directories in steps, immediately and every six hours. If one directory is
+// missing, or the store returns an error, it still searches the other directories.
 func TestUnownedOutputsAreFound(t *testing.T) {
 	some, none := t.TempDir(), filepath.Join(t.TempDir(), "none")
 	file := func(name string) {

@@ -1,8 +1,8 @@
-// Package upkeep performs the periodic duties of a queue, such as retention and schedules. Each
-// duty can be repeated safely.
+// Package upkeep performs the periodic work of a queue, such as removing old jobs and starting recurring ones.
+// Each step can be repeated safely.
 //
-// Start with Run. The function PlanOccurrences in schedule_runner.go decides which occurrences of a
-// schedule create jobs.
+// Start with Run. The function PlanOccurrences in schedule_runner.go decides which occurrences of a schedule
+// create jobs.
 package upkeep
 
 import (
@@ -16,20 +16,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxPassInterval is the maximum time between two passes of Run. Timers do not notice that the
-// clock was set or that the machine has slept. This interval limits the delay that results.
+// maxPassInterval is the maximum time between two passes of Run. Timers do not notice when the clock is set or
+// the machine sleeps. This interval limits the resulting delay.
 const maxPassInterval = 30 * time.Second
 
-// retainInterval is the minimum time between two runs of retention, unless the last run has left
-// something to remove. Without it, retention would run in every pass, possibly many times a second.
+// retainInterval is the minimum time between two runs of applyRetention, if the first has removed everything.
+// Without this limit, it would run in every pass, possibly many times a second.
 const retainInterval = 5 * time.Second
 
-// maxDelayAfterChange is the maximum time between a change of jobs (enqueue, end or removal) and the
-// next pass of Run. After such a change, outputs may exceed a limit, or files may have to be
-// deleted.
+// maxDelayAfterChange is the maximum time between a change of jobs (enqueue, end or removal) and the next pass
+// of Run. After a change, outputs may exceed a limit, or files may have to be deleted.
 const maxDelayAfterChange = retainInterval
 
-// maxFilesPerSweep is the number of files that are deleted at a time.
+// maxFilesPerSweep is the maximum number of files that are deleted in one pass.
 const maxFilesPerSweep = 100
 
 // Timers is the part of the store that makes jobs runnable when they are due.
@@ -39,25 +38,24 @@ type Timers interface {
 	Counts() store.Counts
 }
 
-// Duties contains what the duties need: for each duty the part of the store that it uses, and the
-// functions of the service that it calls.
+// Duties contains what Run needs for its duties: the parts of the store, and functions of the service.
 type Duties struct {
 	Timers Timers
 
-	// Retainer removes what was kept for longer than Retention permits. The function Retention is
-	// called in each pass that removes something.
+	// Retainer removes what was kept for longer than Retention allows. The function Retention returns the
+	// current retention settings.
 	Retainer  Retainer
 	Retention func() Retention
 
-	// DeletableOutputs lists the output files that PurgeOutputs deletes.
+	// DeletableOutputs lists the output files to delete, and PurgeOutputs deletes them.
 	DeletableOutputs DeletableOutputs
 	PurgeOutputs     PurgeOutputs
 
 	Schedules     Schedules
 	RecurringJobs RecurringJobs
 
-	Wake <-chan struct{} // receives a value when the retention or the order has changed
-	// OnIdleCheck is called after a pass, at most once in 30 s, unless it is nil.
+	Wake <-chan struct{} // receives a value when settings for retention or order have changed
+	// OnIdleCheck is called after a pass, at most once in 30 s. It may be nil.
 	OnIdleCheck func()
 	Log         *slog.Logger
 }
@@ -104,11 +102,10 @@ func Run(ctx context.Context, d Duties) error {
 type loop struct {
 	Duties
 	schedules       *scheduleRunner
-	retentionDoneAt time.Time // time when applyRetention last found nothing more to remove
+	retentionDoneAt time.Time // when applyRetention last left nothing to remove
 }
 
-// pass performs each duty once and stops at the first error. It returns the time until the next
-// pass is due.
+// pass performs each duty once. It stops at the first error. delay is the time until the next pass is due.
 func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	delay, err = l.Timers.Promote(ctx)
 	finish := func(more bool, failed error) {
@@ -127,7 +124,7 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 			l.retentionDoneAt = time.Now()
 		}
 	}
-	if err == nil || errors.Is(err, queue.ErrNoSpace) { // also if the disk is full, because deleting makes room
+	if err == nil || errors.Is(err, queue.ErrNoSpace) { // also if the disk is full, since deleting frees space
 		finish(purgeDeletable(ctx, l.DeletableOutputs, l.PurgeOutputs))
 	}
 	if err == nil {
@@ -138,9 +135,9 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	return delay, err
 }
 
-// waitForPass waits until a pass is due, but at most for the duration wait. A pass is due if jobs
-// have changed since counts was read, if the store signals that something is due sooner, if a job
-// was replaced, or if Wake has a value. The result says whether Wake had a value.
+// waitForPass waits until a pass is due, but at most for the duration wait. A pass is due earlier if jobs have
+// changed since counts was read, if the store signals an earlier timer, if a job was replaced, or if Wake has a
+// value. woken says whether Wake had a value.
 func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.Duration) (woken bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -172,11 +169,13 @@ type DeletableOutputs interface {
 	ForgetDeletedOutputs(ctx context.Context, refs []string) error
 }
 
-// PurgeOutputs deletes output files and ignores missing files. It reports whether it succeeded.
+// PurgeOutputs deletes output files. It returns false if a file could not be deleted; a missing file is no
+// failure.
 type PurgeOutputs func(ctx context.Context, refs []string) bool
 
-// purgeDeletable deletes a limited number of unneeded output files and removes their records. It reports
-// whether more may exist. The next pass tries again to delete files that could not be deleted.
+// purgeDeletable deletes a limited number of output files that are no longer needed, and removes their records.
+// more reports whether further ones may exist. Files that could not be deleted are tried again in the next
+// pass.
 func purgeDeletable(ctx context.Context, s DeletableOutputs, purge PurgeOutputs) (more bool, err error) {
 	refs, err := s.DeletableOutputs(ctx, maxFilesPerSweep)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {

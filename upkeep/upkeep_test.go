@@ -21,7 +21,7 @@ type fakeStore struct {
 	noSchedules
 	next          time.Duration // time that Promote returns
 	err           error
-	promoteCalls  []time.Duration // by call of Promote, the time since the start of the test
+	promoteCalls  []time.Duration // for each call of Promote: the time since the start of the test
 	startedAt     time.Time
 	dueSooner     chan struct{}
 	refs          []string
@@ -112,7 +112,8 @@ func (noSchedules) DueSchedules(context.Context, string, int) ([]store.Schedule,
 	return nil, time.Hour, nil
 }
 
-// dutiesOn returns duties that use one store, with a retention and a function that deletes files.
+// dutiesOn returns the Duties for a store that has all parts, with a retention and a function that deletes
+// files.
 func dutiesOn[S interface {
 	Timers
 	Retainer
@@ -168,8 +169,8 @@ func TestRunPassesEvery30Seconds(t *testing.T) {
 	}
 }
 
-// After jobs were enqueued, have ended or were removed, the next pass starts within 5 s, because a
-// user may exceed a limit or files may have to be removed.
+// After jobs were enqueued, have ended or were removed, the next pass starts within 5 s. Then a user may exceed
+// a limit, or files may have to be removed.
 func TestChangesStartPassWithin5Seconds(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	_, err := runUpkeep(t, k, func() {
@@ -190,7 +191,8 @@ func TestFilesAreDeletedOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Run makes a pass when something is due, and immediately when the store signals that.
+// Run makes a pass when something is due. It makes one immediately when the store signals that something is
+// due.
 func TestRunPassesWhenDue(t *testing.T) {
 	k := &fakeStore{next: 2 * time.Second}
 	_, err := runUpkeep(t, k, func() {
@@ -236,8 +238,7 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 	})
 }
 
-// After a temporary error of the store, Run tries again a second later. After a permanent error,
-// Run returns the error.
+// After a temporary error of the store, Run tries again a second later. It returns a permanent error.
 func TestRunRetriesAfterStoreFailure(t *testing.T) {
 	k := &fakeStore{next: time.Hour, err: queue.ErrNoSpace}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(2500 * time.Millisecond) }); err != nil || len(k.promoteCalls) != 3 {
@@ -249,8 +250,8 @@ func TestRunRetriesAfterStoreFailure(t *testing.T) {
 	}
 }
 
-// Output files that belong to no attempt are deleted in steps without pauses. The store then
-// removes them from its list.
+// Output files that belong to no attempt are deleted in steps, without pauses. After that, the store removes
+// them from its list.
 func TestGarbageIsDeleted(t *testing.T) {
 	k := &fakeStore{next: time.Hour, refs: make([]string, 2*maxFilesPerSweep+7)}
 	purged, err := runUpkeep(t, k, func() {})
@@ -273,8 +274,8 @@ func TestGarbageIsKeptUntilItIsDeleted(t *testing.T) {
 	}
 }
 
-// Retention removes objects in steps without pauses: jobs and events beyond their maximum age, and
-// jobs and events beyond their maximum number.
+// Retention removes jobs and events in steps, without pauses: those beyond their maximum age, and those beyond
+// their maximum number.
 func TestRetentionWorksInSteps(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	k.endedCounts[queue.Completed], k.endedCounts[queue.Dead] = 2*maxRemovedPerStep+1, 5
@@ -294,8 +295,8 @@ func TestRetentionWorksInSteps(t *testing.T) {
 	}
 }
 
-// The retention of a queue applies to the jobs of the queue. The general retention applies to each
-// value that the queue does not set.
+// The retention of a queue applies to the jobs of the queue. For each value that the queue does not set, the
+// general retention applies.
 func TestQueueRetentionIsApplied(t *testing.T) {
 	k := &fakeStore{next: time.Hour, keepingQueues: []store.OwnRetentionQueue{{Name: "bulk", Jobs: 6, OutputBytes: 10},
 		{Name: "full", Jobs: 5, OutputBytes: 9}, {Name: "left", Jobs: 9, OutputBytes: 99}}}
@@ -349,8 +350,8 @@ func (q *quotaStore) TrimUserData(_ context.Context, uid int, keep int64) (bool,
 	return q.steps >= 0, nil
 }
 
-// Retention trims only users whose jobs hold more bytes than the limit. It reports more work while
-// the store does so for any of these users. Without a limit, it trims no user.
+// Retention trims only users whose jobs hold more bytes than the limit. It reports that more can be removed
+// while the store says so for any of these users. Without a limit, it trims no user.
 func TestRetentionTrimsUsersOverTheirLimit(t *testing.T) {
 	s := &quotaStore{bytes: map[int]int64{1: 10, 2: 99, 3: 11}, steps: 1}
 	if more, err := applyRetention(t.Context(), s, Retention{}); more || err != nil || s.bytes[2] != 99 {

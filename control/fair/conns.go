@@ -8,35 +8,35 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Conns bounds what each user has in progress over all connections. Its methods are safe for
-// concurrent use.
+// Conns bounds what each user has in progress over all connections: requests, streams and bytes. Its methods
+// are safe for concurrent use.
 type Conns struct {
 	bounds       ConnBounds
 	onBytesFreed func()
 
 	requests, lists, streams *Limiter
-	connRequests             *Limiter // requests in progress, by connection instead of by user
+	connRequests             *Limiter // requests in progress; a "user" is a connection
 	bytes                    *Limiter // size of request lines and answers in progress
-	growingLines             *Limiter // lines longer than FreeBytes that may still grow
+	growingLines             *Limiter // lines longer than FreeBytes that are not complete yet
 
 	unlimitedBytes atomic.Bool
 	lastConn       atomic.Int64 // number of the newest connection
 	hangUps        hangUpWatch
 }
 
-// ConnBounds holds the bounds for each user.
+// ConnBounds holds the bounds of Conns. Unless stated otherwise, each applies to one user.
 type ConnBounds struct {
 	Requests     int64         // maximum number of requests in progress
 	ConnRequests int64         // maximum number of requests in progress on one connection
 	Lists        int64         // maximum number of requests in progress that list or change many jobs
 	Streams      int64         // maximum number of streams
-	Bytes        int64         // maximum size of request lines and answers, without FreeBytes
+	Bytes        int64         // maximum bytes of lines and answers, without FreeBytes
 	FreeBytes    int64         // number of bytes of each connection that do not count towards Bytes
-	MaxWait      time.Duration // how long a request waits until other requests of its user end
+	MaxWait      time.Duration // how long a request waits for room within the bounds
 }
 
-// NewConns returns the connections of a service that has none yet. It calls onBytesFreed when a user
-// has fewer bytes in progress than before.
+// NewConns returns a Conns without connections. Conns calls onBytesFreed each time a user has fewer bytes in
+// progress than before.
 func NewConns(bounds ConnBounds, onBytesFreed func()) *Conns {
 	perUser := func(n int64) *Limiter { return NewLimiter(Bound{Max: n}) }
 	return &Conns{bounds: bounds, onBytesFreed: onBytesFreed, requests: perUser(bounds.Requests),
@@ -44,11 +44,11 @@ func NewConns(bounds ConnBounds, onBytesFreed func()) *Conns {
 		bytes: perUser(bounds.Bytes), growingLines: perUser(1)}
 }
 
-// SetUnlimitedBytes turns the limit on bytes off or on. The server turns it off if clients may take
-// any time to read.
+// SetUnlimitedBytes turns the bound on bytes off if unlimited is true, and on otherwise. The server turns it
+// off if its clients may read slowly.
 func (s *Conns) SetUnlimitedBytes(unlimited bool) { s.unlimitedBytes.Store(unlimited) }
 
-// UnlimitedBytes reports whether bytes are not limited.
+// UnlimitedBytes reports whether the bound on bytes is off.
 func (s *Conns) UnlimitedBytes() bool { return s.unlimitedBytes.Load() }
 
 // Usage returns the number of a user's requests, including those that wait for room, and the bytes
@@ -57,7 +57,7 @@ func (s *Conns) Usage(uid int) (requests, bytes int64) {
 	return s.requests.InUse(uid, 0) + int64(s.requests.WaitingCount(uid)), s.bytes.InUse(uid, 0)
 }
 
-// Conn holds what one connection uses of its user's bounds.
+// Conn is one connection. It counts what the connection uses of its user's bounds.
 type Conn struct {
 	conns  *Conns
 	uid    int
@@ -67,7 +67,7 @@ type Conn struct {
 	cancelIfHungUp func() bool
 
 	bytes       atomic.Int64
-	lineGrowing bool // the connection's line may grow; only the goroutine that reads the connection uses it
+	lineGrowing bool // the line may grow; used only by the goroutine that reads it
 }
 
 // Connect returns a new connection of a user.
@@ -75,14 +75,14 @@ func (s *Conns) Connect(uid int, cancelIfHungUp func() bool) *Conn {
 	return &Conn{conns: s, uid: uid, number: int(s.lastConn.Add(1)), cancelIfHungUp: cancelIfHungUp}
 }
 
-// Close frees what the connection uses. Its requests must have ended.
+// Close frees the bytes of the connection. The connection's requests must have ended before.
 func (c *Conn) Close() {
 	c.AddBytes(-int(c.bytes.Load()))
 	c.EndLine()
 }
 
-// awaitRoom waits for room while the server does not read the connection. It reports whether the
-// request got the room.
+// awaitRoom waits for room for the request r. The server does not read the connection meanwhile, so awaitRoom
+// has it checked for a hang-up. It returns false if the request got no room.
 func (c *Conn) awaitRoom(ctx context.Context, l *Limiter, r Request) bool {
 	if l.TryAcquire(r) {
 		return true
@@ -92,16 +92,15 @@ func (c *Conn) awaitRoom(ctx context.Context, l *Limiter, r Request) bool {
 	return l.Acquire(ctx, r) == nil
 }
 
-// addConnBytes adds n to the bytes of the connection. It returns by how much the bytes of the user
-// change, since the first FreeBytes of each connection do not count. The caller must add this
-// number to Conns.bytes.
+// addConnBytes adds n to the bytes of the connection. It returns the resulting change of the user's bytes; the
+// first FreeBytes of each connection do not count. The caller must add the result to Conns.bytes.
 func (c *Conn) addConnBytes(n int64) int64 {
 	bytes := c.bytes.Add(n)
 	free := c.conns.bounds.FreeBytes
 	return max(0, bytes-free) - max(0, bytes-n-free)
 }
 
-// AddBytes adds n bytes even if that exceeds the limit. A negative n frees them.
+// AddBytes adds n bytes even if that exceeds the limit. A negative n frees bytes.
 func (c *Conn) AddBytes(n int) {
 	if more := c.addConnBytes(int64(n)); more != 0 {
 		c.conns.bytes.ForceAdd(Request{User: c.uid, Amount: more})
@@ -111,9 +110,9 @@ func (c *Conn) AddBytes(n int) {
 	}
 }
 
-// AwaitLineBytes waits for room for n bytes of a line. completeLine is false if the line may still grow.
-// Only one of a user's lines at a time may grow beyond its connection's FreeBytes. Otherwise two
-// lines could each hold half of the room and wait forever for the rest.
+// AwaitLineBytes waits for room for n more bytes of a request line. completeLine is false if the end of the
+// line has not arrived. Only one incomplete line of a user at a time may exceed its connection's FreeBytes.
+// Otherwise two lines could each hold half of the room and wait forever for the rest.
 func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) error {
 	more := c.addConnBytes(n)
 	if more == 0 {
@@ -125,7 +124,7 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 	}
 	mayGrow, room := completeLine || c.lineGrowing, Request{User: c.uid, Amount: more, Deadline: deadline}
 	if completeLine {
-		room.Kind = 1 // a line that still grows does not delay complete ones
+		room.Kind = 1 // an incomplete line does not delay complete ones
 	}
 	switch {
 	case mayGrow && c.conns.unlimitedBytes.Load():
@@ -134,14 +133,14 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 	case mayGrow && c.awaitRoom(ctx, c.conns.bytes, room):
 		return nil
 	}
-	c.conns.bytes.ForceAdd(room) // AddBytes frees it again
+	c.conns.bytes.ForceAdd(room) // AddBytes below frees the bytes again
 	c.AddBytes(-int(n))
 	c.EndLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
 		"user; try again when your other commands have received their answers, or send less at a time", c.conns.bounds.Bytes)
 }
 
-// EndLine lets another line of the user grow.
+// EndLine must be called at the end of each line. It lets another line of the user exceed FreeBytes.
 func (c *Conn) EndLine() {
 	if c.lineGrowing {
 		c.lineGrowing = false
@@ -149,7 +148,7 @@ func (c *Conn) EndLine() {
 	}
 }
 
-// BeginRequest waits for room for a request. The caller must free it with EndRequest.
+// BeginRequest waits for room for a request. If it succeeds, the caller must free the room with EndRequest.
 func (c *Conn) BeginRequest(ctx context.Context) error {
 	deadline := time.Now().Add(c.conns.bounds.MaxWait)
 	if c.awaitRoom(ctx, c.conns.connRequests, Request{User: c.number, Deadline: deadline}) {
@@ -162,7 +161,7 @@ func (c *Conn) BeginRequest(ctx context.Context) error {
 		"user); wait for an answer before you send more", c.conns.bounds.ConnRequests, c.conns.bounds.Requests)
 }
 
-// EndRequest frees the bytes of a request and, if it had begun, its room.
+// EndRequest frees the bytes of a request. If begun is true, it also frees the room that BeginRequest took.
 func (c *Conn) EndRequest(begun bool, bytes int) {
 	if begun {
 		c.conns.connRequests.Release(Request{User: c.number})
@@ -171,8 +170,8 @@ func (c *Conn) EndRequest(begun bool, bytes int) {
 	c.AddBytes(-bytes)
 }
 
-// OpenStream takes room for a stream. The function end frees the room. OpenStream does not wait for
-// room, because streams may last long.
+// OpenStream takes room for a stream, which the function end frees. It returns an error if there is no room. It
+// does not wait, because streams may last long.
 func (c *Conn) OpenStream() (end func(), err error) {
 	r := Request{User: c.uid}
 	if !c.conns.streams.TryAcquire(r) {
@@ -182,8 +181,8 @@ func (c *Conn) OpenStream() (end func(), err error) {
 	return func() { c.conns.streams.Release(r) }, nil
 }
 
-// BeginList waits for room for a request about many jobs. The function end frees the room.
-// The server reads the connection in the meantime.
+// BeginList waits for room for a request about many jobs. The function end frees the room. Meanwhile, the
+// server continues to read the connection.
 func (c *Conn) BeginList(ctx context.Context) (end func(), err error) {
 	r := Request{User: c.uid, Deadline: time.Now().Add(c.conns.bounds.MaxWait)}
 	if c.conns.lists.Acquire(ctx, r) != nil {

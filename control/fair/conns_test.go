@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The bounds of the connections under test.
+// These are the bounds of the Conns in these tests.
 const (
 	userRequests = 256
 	connRequests = 64
@@ -28,7 +28,7 @@ func newConns() *Conns {
 		Streams: userStreams, Bytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}, func() {})
 }
 
-// wantNoConns checks that no user holds or waits for anything.
+// wantNoConns checks that nothing is in use and no request waits.
 func wantNoConns(t *testing.T, s *Conns) {
 	t.Helper()
 	for _, l := range []*Limiter{s.requests, s.connRequests, s.bytes, s.growingLines} {
@@ -36,7 +36,7 @@ func wantNoConns(t *testing.T, s *Conns) {
 	}
 }
 
-// wantTimeout checks that the function ask waits for room for maxRoomWait and then fails.
+// wantTimeout checks that ask waits for room for maxRoomWait and then returns an error that contains says.
 func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	t.Helper()
 	began := time.Now()
@@ -47,7 +47,7 @@ func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	}
 }
 
-// wantImmediate checks that the function ask gets room immediately.
+// wantImmediate checks that ask gets room immediately.
 func wantImmediate(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	began := time.Now()
@@ -56,8 +56,8 @@ func wantImmediate(t *testing.T, what string, ask func() error) {
 	}
 }
 
-// A connection may have 64 requests in progress, and a user 256. Further requests wait for room and
-// fail after 5 s. Other users are not affected.
+// A connection may have 64 requests in progress, and a user 256. Further requests wait for room and fail after
+// 5 s without room. Other users are not affected.
 func TestRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
@@ -97,8 +97,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// A user may have 64 streams, and one more is refused immediately. A user may also have 4 requests
-// that list or change many jobs, and one more waits for room.
+// A user may have 64 streams; a further stream is refused immediately. A user may have 4 requests that list or
+// change many jobs; a further one waits for room.
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
@@ -141,8 +141,8 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 	})
 }
 
-// The bytes of a user are limited over all connections, except for connBytes of each connection. A
-// line of the maximum length always fits if nothing else is in progress. Of several growing lines,
+// The bytes of a user on all connections together are limited. The first connBytes of each connection do not
+// count. A line of the maximum length always fits if nothing else is in progress. Of several growing lines,
 // only one at a time gets room.
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -174,7 +174,7 @@ func TestBytesAreBounded(t *testing.T) {
 		wantTimeout(t, "a second line while the first request is in progress", room(second, 1), "8388608 bytes")
 		first.AddBytes(-userBytes)
 		wantImmediate(t, "a second line after the first request was answered", room(second, userBytes))
-		second.AddBytes(userBytes) // answers are charged even if there is no room
+		second.AddBytes(userBytes) // answers count even if there is no room
 		second.EndLine()
 		wantTimeout(t, "a line while the user's bytes are in use", room(first, 1), "8388608 bytes")
 		wantImmediate(t, "a line within the free bytes of another connection", func() error {
@@ -202,5 +202,5 @@ func TestBytesAreBounded(t *testing.T) {
 	})
 }
 
-// stays is a cancelIfHungUp for a client that has not hung up.
+// stays is a function cancelIfHungUp for a client that has not hung up.
 func stays() bool { return false }

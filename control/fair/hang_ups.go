@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// roomHangUpInterval is the interval at which the server checks whether clients whose requests wait
-// for room are still connected.
+// roomHangUpInterval is the interval between two checks whether clients that wait for room have hung up.
 const roomHangUpInterval = 500 * time.Millisecond
 
-// hangUpWatch checks whether the clients whose connections wait for room are still connected. The
-// server does not read such a connection, so nothing else would notice that its client has hung up.
+// hangUpWatch finds clients that have hung up while their connections wait for room. The server does not read
+// from a connection that waits, so it cannot notice the hang-up by reading.
 type hangUpWatch struct {
 	mu        sync.Mutex
 	conns     map[*Conn]bool // guarded by mu
 	scheduled bool           // checkHangUps is running, or a timer will call it; guarded by mu
 }
 
-// add adds a connection that waits for room.
+// add starts to watch a connection that waits for room.
 func (w *hangUpWatch) add(c *Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -31,14 +30,14 @@ func (w *hangUpWatch) add(c *Conn) {
 	w.scheduleLocked()
 }
 
-// remove removes a connection that no longer waits.
+// remove stops watching a connection.
 func (w *hangUpWatch) remove(c *Conn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.conns, c)
 }
 
-// scheduleLocked schedules a call of checkHangUps, unless one is already scheduled or running.
+// scheduleLocked schedules a call of checkHangUps. If a call is already scheduled or running, it does nothing.
 func (w *hangUpWatch) scheduleLocked() {
 	if !w.scheduled {
 		w.scheduled = true
@@ -46,9 +45,9 @@ func (w *hangUpWatch) scheduleLocked() {
 	}
 }
 
-// checkHangUps checks all connections. After each client that has gone, it lets other goroutines run. A
-// user may close hundreds of connections together, and ending them all would delay everyone else's
-// requests.
+// checkHangUps checks all watched connections. After each hang-up, it lets other goroutines run. A user may
+// close hundreds of connections together, and ending all their requests at the same time would delay other
+// users.
 func (w *hangUpWatch) checkHangUps() {
 	w.mu.Lock()
 	waiting := slices.Collect(maps.Keys(w.conns))

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fillRoom opens connections and begins as many requests as the limit for a user allows.
+// fillRoom opens connections of a user, and begins as many requests as the user may have.
 func fillRoom(t *testing.T, s *Conns, uid int) (conns []*Conn) {
 	t.Helper()
 	for range userRequests / connRequests {
@@ -34,8 +34,8 @@ func closeAll(conns ...*Conn) {
 	}
 }
 
-// Requests get room in the order in which they began to wait. Each request that ends makes room for
-// one.
+// Requests get room in the order in which they began to wait. When a request ends, exactly one waiting request
+// gets room.
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
@@ -74,8 +74,8 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	})
 }
 
-// The server notices within 2 roomHangUpInterval that a client has hung up while its connection
-// waits for room. That also holds if the wait began while the server was checking other clients.
+// If a client hangs up while its connection waits for room, the server notices it within two times
+// roomHangUpInterval. That is also true if the wait began while the server was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()

@@ -1,5 +1,5 @@
-// Package fair bounds what each user has in use at a time and lets users take turns, so that no
-// user keeps the others waiting. Start with Limiter.
+// Package fair bounds what each user has in use at a time, and serves users round robin, so that no user delays
+// the others. Start with Limiter.
 package fair
 
 import (
@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Limiter bounds amounts that are in use, for each user and for all users together. A request that
-// has no room waits. When room is freed, users that wait get it round robin. The requests of one
-// user and kind get it in the order of their arrival. Only requests that get room are woken.
+// Limiter bounds amounts that are in use, for each user and for all users together. A request for which there
+// is no room waits. Freed room goes round robin to the users that wait. One user's requests of the same kind
+// get room in the order of their arrival. Only a request that gets room is woken.
 //
-// For example, user A has 100 reads waiting and user B sends one. When a read ends, A and B
-// alternate, so B waits for one read of A and not for 100.
+// For example, user A has 100 reads waiting and user B sends one. When a read ends, A and B alternate, so B
+// waits for one read of A and not for 100.
 //
 // A Limiter must be created by NewLimiter. Its methods are safe for concurrent use.
 type Limiter struct {
@@ -24,8 +24,8 @@ type Limiter struct {
 	allBounds []int // indexes of all bounds
 
 	mu           sync.Mutex
-	totalInUse   []int64       // by bound: the amount that all users have in use; guarded by mu, like the fields below
-	users        map[int]*user // users that use or wait for something
+	totalInUse   []int64       // amount in use by all users, by bound; guarded by mu, like the fields below
+	users        map[int]*user // users that have something in use or wait
 	waitingUsers []*user       // users with waiting requests, in the order in which they are served
 	// lastArrival is the number of the newest request that had to wait.
 	lastArrival int64
@@ -37,17 +37,17 @@ type Bound struct {
 	Shared bool // Max is for all users together; otherwise it is for each user
 }
 
-// Request asks for room. Its zero value asks for an amount of 1 within all bounds, for user 0.
+// Request asks for room. The zero Request asks for an amount of 1 within all bounds, for user 0.
 type Request struct {
-	User   int   // uid, or the number of another object that has its own bounds and its own turn
+	User   int   // uid, or the number of another object that counts as a user
 	Bounds []int // indexes of the bounds that the amount counts towards; nil means all
-	// Kind is the index of the queue in which the request waits; it is less than maxKinds. A request that
-	// waits delays only later requests of the same user and kind.
+	// Kind is the index of the user's queue in which the request waits; it is below maxKinds. A waiting request
+	// delays only later requests of the same user and kind.
 	Kind     int
 	Amount   int64     // 0 means 1
 	Deadline time.Time // when the request stops waiting; zero means never
-	// Condition is a further condition for getting room; nil means none. If its result may have changed,
-	// call Dispatch. It must not use the Limiter.
+	// Condition is a further condition for getting room; nil means none. Call Dispatch when its result may have
+	// changed. The function must not use the Limiter.
 	Condition func() bool
 }
 
@@ -57,19 +57,19 @@ var ErrDeadline = errors.New("no room before the deadline")
 // maxKinds is the maximum number of kinds of requests.
 const maxKinds = 8
 
-// user holds what a user uses and waits for.
+// user holds the amounts that a user has in use, and the user's waiting requests.
 type user struct {
 	id           int
 	inUse        []int64     // by bound
 	waitingCount int         // number of requests in queues
-	queues       [][]*waiter // by kind; nil until a request of the user has to wait
+	queues       [][]*waiter // by kind; nil until a request has to wait
 }
 
 // waiter is a request that waits.
 type waiter struct {
 	Request
 	arrival int64  // higher than that of all earlier requests
-	grant   func() // called with the Limiter's mu held once the request has its room
+	grant   func() // called, with Limiter.mu held, once there is room
 }
 
 // NewLimiter returns a Limiter with the given bounds.
@@ -81,8 +81,8 @@ func NewLimiter(bounds ...Bound) *Limiter {
 	return l
 }
 
-// Acquire waits for room. It returns ErrDeadline, or the error of ctx, if it has stopped waiting.
-// Otherwise the caller must return the room with Release.
+// Acquire waits until the request gets its room. The caller must return the room with Release. If the request
+// gets none, Acquire returns ErrDeadline or the error of ctx.
 func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	l.mu.Lock()
 	u := l.userLocked(r.User)
@@ -114,7 +114,7 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	return nil // the request got its room in the meantime
 }
 
-// TryAcquire is like Acquire, but does not wait. It reports whether the request got room.
+// TryAcquire is like Acquire, but returns false instead of waiting.
 func (l *Limiter) TryAcquire(r Request) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,9 +123,8 @@ func (l *Limiter) TryAcquire(r Request) bool {
 	return l.tryTakeLocked(u, &r)
 }
 
-// Start is like Acquire, but does not wait. It calls start when the request has room, unless ctx
-// ends before. The function start must not block or use the Limiter. The deadline of r does not
-// apply.
+// Start is like Acquire, but returns immediately. It calls start once the request has room; if ctx ends before,
+// it never calls start. The function start must not block or use the Limiter. Start ignores the deadline of r.
 func (l *Limiter) Start(ctx context.Context, r Request, start func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,13 +142,14 @@ func (l *Limiter) Start(ctx context.Context, r Request, start func()) {
 	l.enqueueLocked(u, w)
 }
 
-// Release returns the room of a request.
+// Release returns the room of a request that got it.
 func (l *Limiter) Release(r Request) {
 	r.Amount = -cmp.Or(r.Amount, 1)
 	l.ForceAdd(r)
 }
 
-// ForceAdd adds an amount without waiting, even if that exceeds a bound. A negative amount frees room.
+// ForceAdd adds the amount of a request to what is in use, even if that exceeds a bound. A negative amount
+// frees room.
 func (l *Limiter) ForceAdd(r Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -181,28 +181,28 @@ func (l *Limiter) WaitingCount(id int) int {
 	return 0
 }
 
-// Dispatch gives room to waiting requests whose Condition returns true now.
+// Dispatch gives room to waiting requests whose Condition has become true.
 func (l *Limiter) Dispatch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dispatchLocked()
 }
 
-// dispatchFreedLocked gives room that a request of u has freed to waiting requests.
+// dispatchFreedLocked gives the room that a request of u has freed to waiting requests.
 func (l *Limiter) dispatchFreedLocked(u *user, r *Request) {
 	if slices.ContainsFunc(l.boundsOf(r), func(b int) bool { return l.bounds[b].Shared }) {
 		l.dispatchLocked()
 	} else if u.waitingCount > 0 {
-		l.grantAllLocked(u) // other users have no more room than before
+		l.grantAllLocked(u) // the room can only be used by u
 	}
 }
 
-// dispatchLocked gives free room to waiting users round robin.
+// dispatchLocked gives the free room to waiting users round robin.
 func (l *Limiter) dispatchLocked() {
 	for i := 0; i < len(l.waitingUsers); {
 		u := l.waitingUsers[i]
 		if !l.grantOldestLocked(u) {
-			i++ // giving room to other users does not make room for this one
+			i++ // this user gets no room, whatever the others get
 			continue
 		}
 		l.waitingUsers = slices.Delete(l.waitingUsers, i, i+1)
@@ -212,8 +212,8 @@ func (l *Limiter) dispatchLocked() {
 	}
 }
 
-// grantOldestLocked gives room to the user's oldest request that has room, and reports whether there is
-// one.
+// grantOldestLocked gives room to the oldest request of the user for which there is room. It returns false if
+// there is no such request.
 func (l *Limiter) grantOldestLocked(u *user) bool {
 	var first *waiter
 	for _, q := range u.queues {
@@ -230,7 +230,8 @@ func (l *Limiter) grantOldestLocked(u *user) bool {
 	return true
 }
 
-// tryTakeLocked takes the room for a new request if there is enough, and reports whether it did.
+// tryTakeLocked takes the room for a new request. It returns false if there is not enough room or if an earlier
+// request waits.
 func (l *Limiter) tryTakeLocked(u *user, r *Request) bool {
 	if r.Kind < len(u.queues) && len(u.queues[r.Kind]) > 0 || !l.hasRoomLocked(u, r) {
 		return false
@@ -253,7 +254,7 @@ func (l *Limiter) hasRoomLocked(u *user, r *Request) bool {
 	return r.Condition == nil || r.Condition()
 }
 
-// addInUseLocked adds the amount of a request to what is in use.
+// addInUseLocked adds the amount of a request to the amounts in use.
 func (l *Limiter) addInUseLocked(u *user, r *Request) {
 	for _, b := range l.boundsOf(r) {
 		u.inUse[b] += cmp.Or(r.Amount, 1)
@@ -268,7 +269,7 @@ func (l *Limiter) boundsOf(r *Request) []int {
 	return r.Bounds
 }
 
-// enqueueLocked makes a request wait.
+// enqueueLocked adds a request to the queue of its user and kind.
 func (l *Limiter) enqueueLocked(u *user, w *waiter) {
 	if u.waitingCount == 0 {
 		l.waitingUsers = append(l.waitingUsers, u)
@@ -282,7 +283,7 @@ func (l *Limiter) enqueueLocked(u *user, w *waiter) {
 	u.queues[w.Kind] = append(u.queues[w.Kind], w)
 }
 
-// removeLocked removes a request from its queue, and reports whether it was there.
+// removeLocked removes a request from its queue. It returns false if the request was not in the queue.
 func (l *Limiter) removeLocked(u *user, w *waiter) bool {
 	if u.queues == nil {
 		return false
@@ -297,8 +298,8 @@ func (l *Limiter) removeLocked(u *user, w *waiter) bool {
 	return true
 }
 
-// grantAllLocked gives room to all requests of a waiting user that have room, and stops the user
-// from waiting if there are no others.
+// grantAllLocked gives room to all requests of a user for which there is room. If none of the user's requests
+// still waits, it removes the user from waitingUsers.
 func (l *Limiter) grantAllLocked(u *user) {
 	for l.grantOldestLocked(u) {
 	}
@@ -307,7 +308,7 @@ func (l *Limiter) grantAllLocked(u *user) {
 	}
 }
 
-// stopWaiting stops a request from waiting. It reports whether the request was still waiting.
+// stopWaiting removes a request from its queue. It returns false if the request was no longer waiting.
 func (l *Limiter) stopWaiting(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -315,12 +316,12 @@ func (l *Limiter) stopWaiting(w *waiter) bool {
 	if u == nil || !l.removeLocked(u, w) {
 		return false
 	}
-	l.grantAllLocked(u) // the request may have delayed others in its queue
+	l.grantAllLocked(u) // the request may have delayed later ones in its queue
 	l.forgetIfIdleLocked(u)
 	return true
 }
 
-// userLocked returns a user, and adds it if it is new.
+// userLocked returns the user with an id, and creates it if it does not exist.
 func (l *Limiter) userLocked(id int) *user {
 	u := l.users[id]
 	if u == nil {
@@ -330,7 +331,7 @@ func (l *Limiter) userLocked(id int) *user {
 	return u
 }
 
-// forgetIfIdleLocked deletes a user that neither uses nor waits for anything.
+// forgetIfIdleLocked deletes a user that has nothing in use and no waiting requests.
 func (l *Limiter) forgetIfIdleLocked(u *user) {
 	if u.waitingCount == 0 && !slices.ContainsFunc(u.inUse, func(n int64) bool { return n != 0 }) {
 		delete(l.users, u.id)

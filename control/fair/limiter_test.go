@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// wantIdle checks that no user uses or waits for anything.
+// wantIdle checks that nothing is in use and no request waits.
 func wantIdle(t *testing.T, l *Limiter) {
 	t.Helper()
 	if len(l.users) > 0 || len(l.waitingUsers) > 0 || slices.Max(l.totalInUse) != 0 || slices.Min(l.totalInUse) != 0 {
@@ -22,7 +22,7 @@ func wantIdle(t *testing.T, l *Limiter) {
 	}
 }
 
-// grants records who got room, in this order.
+// grants records which requests got room, in this order.
 type grants struct {
 	mu   sync.Mutex
 	list []string // guarded by mu
@@ -40,8 +40,8 @@ func (g *grants) String() string {
 	return strings.Join(g.list, " ")
 }
 
-// queueUp makes each of the named requests wait for room, in this order. A name is a user's number
-// and a letter. Each request returns its room after a second.
+// queueUp makes each of the named requests wait for room, in this order. A name consists of a user's number and
+// a letter. Each request returns its room after a second.
 func queueUp(t *testing.T, l *Limiter, got *grants, wait *sync.WaitGroup, requests map[string]Request,
 	names ...string) {
 	for _, name := range names {
@@ -59,7 +59,7 @@ func queueUp(t *testing.T, l *Limiter, got *grants, wait *sync.WaitGroup, reques
 	}
 }
 
-// byUser returns requests whose user is the digit in their name.
+// byUser returns requests for the given names. The digit in a name is the user.
 func byUser(names ...string) map[string]Request {
 	requests := map[string]Request{}
 	for _, name := range names {
@@ -68,8 +68,7 @@ func byUser(names ...string) map[string]Request {
 	return requests
 }
 
-// Users that wait are served round robin, and the requests of one user in the order of their
-// arrival.
+// Users that wait are served round robin. The requests of one user are served in the order of their arrival.
 func TestUsersTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1, Shared: true})
@@ -85,8 +84,8 @@ func TestUsersTakeTurns(t *testing.T) {
 	})
 }
 
-// A bound for each user limits only that user. A request exactly at the bound gets room, one beyond
-// it waits.
+// A bound per user limits each user separately. A request exactly at the bound gets room; a request beyond it
+// waits.
 func TestBoundsOfUsersAreSeparate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 3})
@@ -108,8 +107,8 @@ func TestBoundsOfUsersAreSeparate(t *testing.T) {
 	})
 }
 
-// A request needs room within all its bounds, and takes nothing while one of them has none. It does
-// not delay its user's requests of another kind.
+// A request needs room within all its bounds. While one bound has no room, the request takes no room within the
+// remaining bounds. It does not delay requests of another kind.
 func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 	const total, lists, ownLists = 0, 1, 2
 	synctest.Test(t, func(t *testing.T) {
@@ -134,8 +133,7 @@ func TestRequestsNeedRoomWithinAllBounds(t *testing.T) {
 	})
 }
 
-// A request stops waiting at its deadline or when its context ends, whichever comes first, and then
-// has no room.
+// A request stops waiting, without room, at its deadline or when its context ends, whichever comes first.
 func TestWaitingEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1})
@@ -171,7 +169,7 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// If a request's wait ends at the moment when it gets room, the room is not lost.
+// If a request stops waiting at the same moment at which it gets room, the room is not lost.
 func TestNoRoomIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 2})
@@ -190,8 +188,8 @@ func TestNoRoomIsLost(t *testing.T) {
 	})
 }
 
-// A request whose Condition returns false waits until Dispatch is called, and delays no request of
-// another kind or user.
+// A request whose Condition returns false waits until Dispatch is called. It delays no request of another kind
+// or user.
 func TestReadyDelaysOnlyItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1, Shared: true})
@@ -212,8 +210,8 @@ func TestReadyDelaysOnlyItsKind(t *testing.T) {
 	})
 }
 
-// A request waits behind earlier ones of its user and kind, even if it needs less room. It gets its
-// room when the earlier one stops waiting.
+// A request waits behind earlier ones of its user and kind, even if it needs less room. It gets its room when
+// the earlier request stops waiting.
 func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 10})
@@ -238,7 +236,7 @@ func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// Among a user's requests of different kinds that have room, the oldest is served first.
+// If there is room for several requests of a user with different kinds, the oldest is served first.
 func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1})
@@ -254,7 +252,7 @@ func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// ForceAdd exceeds a bound. Requests then wait until the amount is below the bound again.
+// ForceAdd can exceed a bound. Requests then wait until the amount is below the bound again.
 func TestAddExceedsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 10})
@@ -276,7 +274,7 @@ func TestAddExceedsBounds(t *testing.T) {
 	})
 }
 
-// Start calls its function once there is room, without a goroutine that waits, and not after its
+// Start calls its function once there is room, without using a goroutine to wait. It does not call it after the
 // context has ended.
 func TestStartWaitsWithoutAGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

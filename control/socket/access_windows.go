@@ -8,12 +8,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LogHint is where the log of the system service is.
+// LogHint says where the user finds the log of the system service.
 const LogHint = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
 // AccessError returns the error for a user without permission to connect to a pipe. It explains how to get
-// access. It cannot name the users with access, because a user without access may not read the
-// permissions of the pipe.
+// access. It cannot say which users have access, because this user may not read the permissions of the pipe.
 func AccessError(path string) error {
 	var known accounts.Directory
 	you := known.UserName(accounts.CurrentUser())
@@ -21,8 +20,8 @@ func AccessError(path string) error {
 	return queue.Errorf(queue.CodeDenied, "%s", noAccessText(path, you, group))
 }
 
-// noAccessText returns the text for the user "you". group reports whether the group that may use the
-// pipe of the system service exists.
+// noAccessText returns the text of AccessError. you is the name of the user. group says whether the group that
+// may use the pipe of the system service exists.
 func noAccessText(path, you string, group bool) string {
 	text := fmt.Sprintf("%s cannot use the pipe %s", you, path)
 	name, _ := cutPipePrefix(path)

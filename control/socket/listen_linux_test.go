@@ -22,9 +22,8 @@ func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 // ownerOnly returns permissions that admit only the owner of the socket and root.
 func ownerOnly() Perms { return Perms{Mode: 0o600, GID: -1} }
 
-// Listen replaces a socket left over from a crash. It returns an error and changes nothing if a
-// service answers at the path, or another file is there. Listen also rejects a path that is too
-// long.
+// Listen replaces a socket left over from a crash. If a service answers at the path, or if the path has another
+// file, it returns an error and changes nothing. Listen also rejects a path that is too long.
 func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -32,7 +31,7 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dead.Close() // the file stays, as after a crash
+	dead.Close() // the socket's file remains, as after a crash
 	if _, err := os.Lstat(path); err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +75,8 @@ func TestListenReplacesOnlyDeadSockets(t *testing.T) {
 	}
 }
 
-// Other users cannot connect at any moment, whatever the umask: a socket has the mode 0600 from the
-// moment at which it can be reached.
+// Other users cannot connect at any moment, whatever the umask is: once a socket can be reached, its mode is
+// 0600.
 func TestSocketIsNeverOpenToOthers(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
@@ -122,8 +121,8 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 	}
 }
 
-// Listen removes old temporary directories of processes that were killed while they created a
-// socket. Other files with such names stay.
+// Listen removes old temporary directories of processes that were killed while they created a socket. It does
+// not remove other files with such names.
 func TestListenRemovesStaleDirectories(t *testing.T) {
 	path := tempSocket(t)
 	dir := filepath.Dir(path)
@@ -171,7 +170,7 @@ func TestListenRemovesStaleDirectories(t *testing.T) {
 	}
 }
 
-// Connections that were waiting to be accepted when the socket was bound again are still accepted.
+// If connections are waiting to be accepted when the socket is created again, they are still accepted.
 func TestRebindLosesNoConnection(t *testing.T) {
 	path := tempSocket(t)
 	s, err := Listen(path, ownerOnly())

@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// IdentifyMayBlock means that PeerOf may have to wait for data from the client.
+// IdentifyMayBlock says whether PeerOf may have to wait for data from the client.
 const IdentifyMayBlock = false
 
 // MaxPath is the kernel's limit for the path of a socket, in bytes.
@@ -37,9 +37,9 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// Dial connects to a control socket. The error is fs.ErrNotExist if there is no socket,
-// fs.ErrPermission if this user may not use it, and ErrOverloaded if too many clients are
-// connecting.
+// Dial connects to a control socket. If the socket does not exist, errors.Is(err, fs.ErrNotExist). If this user
+// may not use it, errors.Is(err, fs.ErrPermission). If too many clients are connecting, the error is
+// ErrOverloaded.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := sockpath.Dial(ctx, path)
 	if errors.Is(err, sockpath.ErrBacklogFull) {
@@ -48,24 +48,23 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return c, err
 }
 
-// Bind creates a control socket. Unlike the socket of Listen, it is not recreated when its file is
-// removed.
+// Bind creates a control socket. If the socket's file is removed, it is not created again, unlike that of
+// Listen.
 func Bind(path string, to Perms) (*net.UnixListener, error) {
 	l, _, err := bind(path, to)
 	return l, err
 }
 
-// WrapInherited returns a control socket that another process has bound. Only that process can bind the
-// socket again. That process has also set the backlog. WrapInherited does not call listen(2), because
-// clients see the identity of the last process that called it.
+// WrapInherited returns a Listener for a control socket that another process has bound. Only that process can
+// bind it again, and it has set the backlog. WrapInherited must not call listen(2), because clients see the
+// identity of the last process that called it.
 func WrapInherited(l *net.UnixListener) *Listener {
 	return &Listener{path: l.Addr().String(), listener: l}
 }
 
-// maxBacklog is how many connections may wait to be accepted. They are accepted in the order of
-// their arrival, and no limit per user applies before that, so one user's connections can delay
-// everyone else's. The default of package net is the system's maximum, 4096. Further clients wait
-// in connect(2).
+// maxBacklog is how many connections may wait to be accepted. Further clients wait in connect(2). Waiting
+// connections are accepted in the order of their arrival, without limits per user, so one user's connections
+// can delay those of others. Package net would use the system's maximum, 4096.
 const maxBacklog = 1024
 
 // setBacklog sets a socket's backlog to maxBacklog.
@@ -81,34 +80,33 @@ func setBacklog(l *net.UnixListener) error {
 	return os.NewSyscallError("listen", failed)
 }
 
-// Listener is the control socket that a service listens on. If its file is removed or replaced, WatchFile
-// binds it again. Its methods are safe for concurrent use.
+// Listener is the control socket on which a service listens. If the socket's file is removed or replaced,
+// WatchFile creates the socket again. Its methods are safe for concurrent use.
 type Listener struct {
 	path  string
 	perms Perms
 
 	mu       sync.Mutex
 	listener *net.UnixListener // guarded by mu
-	file     os.FileInfo       // file of listener; nil if the socket is inherited; guarded by mu
+	file     os.FileInfo       // file of listener; nil if inherited; guarded by mu
 	closed   bool              // guarded by mu
 
-	// oldListener is the previous listener while it may still have waiting connections, nil
-	// otherwise. It is guarded by mu.
+	// oldListener is the previous listener while connections may still be waiting on it; otherwise nil. It is
+	// guarded by mu.
 	oldListener *net.UnixListener
 	replacedAt  time.Time // when oldListener was replaced; guarded by mu
 }
 
-// Perms determines which users may connect to a socket: the mode of its file, and the group, -1 for
-// the group of the process.
+// Perms determines which users may connect to a socket. It holds the mode and the group of the socket's file. A
+// GID of -1 means the group of the process.
 type Perms struct {
 	Mode fs.FileMode
 	GID  int
 }
 
-// Listen creates the control socket at path. If a service answers there, Listen returns an error. A
-// socket that does not answer is left over from a crash, and Listen replaces it. Listen creates the
-// socket under a temporary name, sets its group and mode, and then renames it, so no other user can
-// connect in between.
+// Listen creates the control socket at path. If a service already answers there, it returns an error. It
+// replaces a socket that does not answer, which is left over from a crash. It first creates the socket under a
+// temporary name and sets its group and mode. So no other user can connect before these are set.
 func Listen(path string, to Perms) (*Listener, error) {
 	on, file, err := bind(path, to)
 	if err != nil {
@@ -145,7 +143,7 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 	defer done()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if op := new(net.OpError); errors.As(err, &op) {
-		err = op.Err // without the temporary path
+		err = op.Err // do not show the temporary path
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot listen on %s; check that its file system supports Unix sockets: %w", path, err)
@@ -169,17 +167,16 @@ func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 	return l, file, nil
 }
 
-// A new socket is created in a temporary directory next to its final path. The directory's name is
-// hiddenPrefix and digits. A directory that is older than staleSocketAge belonged to a process that was
-// killed.
+// A new socket is created in a temporary directory next to its final path. The directory's name is hiddenPrefix
+// followed by digits. A directory older than staleSocketAge was left by a process that was killed.
 const (
 	hiddenPrefix   = ".s"
 	staleSocketAge = time.Minute
 )
 
-// removeStale removes temporary directories of processes that were killed.
+// removeStale removes temporary directories that killed processes have left.
 func removeStale(dir string) {
-	list, _ := os.ReadDir(dir) // tidying is best effort, so ignore the error
+	list, _ := os.ReadDir(dir) // ignore the error, since tidying is best effort
 	for _, e := range list {
 		digits, hidden := strings.CutPrefix(e.Name(), hiddenPrefix)
 		if _, err := strconv.ParseUint(digits, 10, 64); !hidden || err != nil || !e.IsDir() {
@@ -194,7 +191,7 @@ func removeStale(dir string) {
 		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
 			os.Remove(filepath.Join(temp, "s"))
 		}
-		os.Remove(temp) // Remove fails if there are other files, because the directory is then not ours
+		os.Remove(temp) // fails if the directory contains other files, so it is not ours
 	}
 }
 
@@ -215,8 +212,8 @@ func (s *Listener) currentListener() *net.UnixListener {
 	return s.listener
 }
 
-// Accept returns the next connection. After WatchFile has bound the socket again, connections that were
-// made to the old socket come first.
+// Accept returns the next connection. After WatchFile has created the socket again, connections to the old
+// socket come first.
 func (s *Listener) Accept() (net.Conn, error) {
 	for {
 		if c := s.acceptOld(); c != nil {
@@ -230,16 +227,16 @@ func (s *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// The old listener is closed when no client has connected for oldListenerPause, and after
-// maxOldListenerAge at the latest. The second limit is needed because the socket's file may have been
-// moved, and clients may continue to connect at its new path.
+// The old listener is closed after oldListenerPause without a connection, and after maxOldListenerAge at the
+// latest. The second limit is needed if the socket's file was moved, because clients may then continue to
+// connect at its new path.
 const (
 	oldListenerPause  = 50 * time.Millisecond
 	maxOldListenerAge = time.Second
 )
 
-// acceptOld returns a connection that was made to the old socket. It returns nil if there are no
-// more.
+// acceptOld returns a connection that was made to the old socket. It returns nil if no such connection is
+// waiting.
 func (s *Listener) acceptOld() net.Conn {
 	s.mu.Lock()
 	old, since := s.oldListener, s.replacedAt
@@ -262,7 +259,7 @@ func (s *Listener) acceptOld() net.Conn {
 	return nil
 }
 
-// Close closes the socket and stops WatchFile from binding it again. The file stays, as after a crash.
+// Close closes the socket and stops WatchFile from binding it again. The socket's file remains.
 func (s *Listener) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +270,7 @@ func (s *Listener) Close() error {
 	return s.listener.Close()
 }
 
-// Remove closes the socket and removes its file, unless the file was replaced.
+// Remove closes the socket. It also removes the socket's file, if that file is still this socket's.
 func (s *Listener) Remove() error {
 	own := s.ownsFile()
 	err := s.Close()
@@ -289,20 +286,19 @@ func (s *Listener) Addr() net.Addr { return s.currentListener().Addr() }
 // SetDeadline sets the deadline for Accept.
 func (s *Listener) SetDeadline(t time.Time) error { return s.currentListener().SetDeadline(t) }
 
-// A socket that is removed over and over is bound again at most once per minWatchPause. If the
-// socket cannot be bound or its directory cannot be watched, the interval between attempts doubles,
-// up to maxWatchPause.
+// WatchFile creates a socket that is removed repeatedly again at most once per minWatchPause. After each
+// failure to create it or to watch its directory, the pause doubles, up to maxWatchPause.
 const (
 	minWatchPause = time.Second
 	maxWatchPause = 30 * time.Second
 )
 
-// WatchFile binds the socket again when its file was removed or replaced, until ctx ends. Existing
-// connections continue. While the path has a file that is not a socket, or a socket that another
-// service answers on, WatchFile leaves it alone.
+// WatchFile creates the socket again when its file was removed or replaced, until ctx ends. Existing
+// connections are not affected. It does not replace a file that is not a socket, or a socket on which another
+// service answers.
 func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
 	if s.file == nil {
-		return // another process has bound the socket
+		return // another process has bound the socket and must watch it
 	}
 	parent, name := filepath.Dir(s.path), filepath.Base(s.path)
 	for wait := minWatchPause; ; {
@@ -328,8 +324,8 @@ func (s *Listener) WatchFile(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// ownsFile reports whether the path still has this socket's file. The kernel does not reuse the
-// inode number of a socket that is still open, so comparing the files is reliable.
+// ownsFile reports whether the file at the path is still this socket's. The kernel does not reuse the inode
+// number of a socket that is still open, so comparing the files is reliable.
 func (s *Listener) ownsFile() bool {
 	s.mu.Lock()
 	own := s.file
@@ -338,7 +334,7 @@ func (s *Listener) ownsFile() bool {
 	return err == nil && os.SameFile(info, own)
 }
 
-// rebind binds the socket again unless its file is still there.
+// rebind creates the socket again if its file is gone. bound is false if the file is still there.
 func (s *Listener) rebind() (bound bool, err error) {
 	if s.ownsFile() {
 		return false, nil
@@ -357,5 +353,5 @@ func (s *Listener) rebind() (bound bool, err error) {
 	}
 	s.oldListener, s.replacedAt = s.listener, time.Now()
 	s.listener, s.file = on, file
-	return true, s.oldListener.SetDeadline(time.Now()) // the deadline wakes Accept
+	return true, s.oldListener.SetDeadline(time.Now()) // this wakes Accept, which then uses the new listener
 }

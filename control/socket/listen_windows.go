@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// IdentifyMayBlock means that PeerOf may have to wait for data from the client.
+// IdentifyMayBlock says whether PeerOf may have to wait for data from the client.
 const IdentifyMayBlock = true
 
 // MaxPath is the limit of Windows for the name of a pipe, in characters.
@@ -41,9 +41,8 @@ func cutPipePrefix(path string) (name string, ok bool) {
 	return path[len(pipePrefix):], true
 }
 
-// Dial connects to a control pipe. The error is fs.ErrNotExist if there is no pipe,
-// fs.ErrPermission if this user may not use it, and ErrOverloaded if too many clients are
-// connecting.
+// Dial connects to a control pipe. If the pipe does not exist, errors.Is(err, fs.ErrNotExist). If this user may
+// not use it, errors.Is(err, fs.ErrPermission). If too many clients are connecting, the error is ErrOverloaded.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := pipe.Dial(ctx, path)
 	if errors.Is(err, pipe.ErrBusy) {
@@ -52,11 +51,11 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return c, err
 }
 
-// Listener is the control pipe that a service listens on. No other process can remove it. Its methods
-// are safe for concurrent use.
+// Listener is the control pipe on which a service listens. No other process can remove it. Its methods are safe
+// for concurrent use.
 type Listener struct{ *pipe.Listener }
 
-// Perms determines which users may connect to a pipe. It is a security descriptor.
+// Perms determines which users may connect to a pipe. SDDL is a security descriptor in text form.
 type Perms struct{ SDDL string }
 
 // Listen creates the control pipe. It returns an error if another process serves the name.
@@ -71,8 +70,8 @@ func Listen(path string, to Perms) (*Listener, error) {
 	return &Listener{on}, nil
 }
 
-// SetPermissions changes the accounts that may connect. The change applies to later connections.
+// SetPermissions changes which accounts may connect. It affects only later connections.
 func (s *Listener) SetPermissions(to Perms) error { return s.Listener.SetPermissions(to.SDDL) }
 
-// WatchFile does nothing, because no other process can take the name of a pipe that is being served.
+// WatchFile does nothing, because a pipe cannot be removed while it is served.
 func (s *Listener) WatchFile(context.Context, *slog.Logger) {}

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A name that no pipe on this machine can have is rejected.
+// CheckPath rejects a name that no pipe on this machine can have.
 func TestPipeNames(t *testing.T) {
 	for name, want := range map[string]bool{
 		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipePrefix + strings.Repeat("x", MaxPath-len(pipePrefix)): true,
@@ -29,8 +29,8 @@ func TestPipeNames(t *testing.T) {
 	}
 }
 
-// The client does not trust a pipe of another user. A pipe that an administrator creates without
-// elevation belongs to the administrator's account.
+// The client does not trust another user's pipe. A pipe that an administrator creates without elevation belongs
+// to that administrator's account.
 func TestTrustedServers(t *testing.T) {
 	self := "S-1-5-21-1-2-3-1001"
 	for owner, want := range map[string]bool{
@@ -54,8 +54,8 @@ func TestTrustedServers(t *testing.T) {
 	}
 }
 
-// The error for a user who cannot use the pipe explains how to get access: through the group if it
-// exists, otherwise through an administrator.
+// The error for a user who cannot use the pipe explains how to get access: through the group if it exists, and
+// otherwise through an administrator.
 func TestAccessErrorExplainsHowToGetAccess(t *testing.T) {
 	for _, c := range []struct {
 		path  string

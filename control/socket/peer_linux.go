@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOf returns the identity of the process at the other end of a connection. The kernel recorded
-// it when the connection was made.
+// PeerOf returns the identity of the process at the other end of a connection. The kernel has recorded that
+// identity when the connection was made.
 func PeerOf(c net.Conn) (Peer, error) {
 	var cred *unix.Ucred
 	var groups []int
@@ -43,7 +43,7 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// noGroup is the number for a group that this user namespace does not map. No group has it.
+// noGroup stands for a group that this user namespace does not map. No group has this number.
 const noGroup = -1
 
 // initialGroups is the initial size of the buffer for group ids. maxGroups is the maximum number of
@@ -79,8 +79,8 @@ func groupsOf(fd int) ([]int, error) {
 	}
 }
 
-// overflowID is the uid and gid that the kernel reports for ids that the user namespace does not
-// map. If the namespace maps it, it is an ordinary account, usually nobody.
+// overflowID is the uid and gid that the kernel reports for an id that the user namespace does not map. It may
+// also be an ordinary account, usually nobody, if the namespace maps it.
 const overflowID = 65534
 
 // isIDMapped reports whether this process's user namespace maps a uid or gid. See user_namespaces(7).
@@ -98,17 +98,17 @@ func isIDMapped(file string, id int64) bool {
 	return false
 }
 
-// CallerMayRead means that a caller that only waits for its answer reads the connection itself.
-// This requires a HungUp that detects the end of a connection that no goroutine reads.
+// CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
+// For that, HungUp must detect the end of a connection that no goroutine reads.
 const CallerMayRead = true
 
-// HungUp reports whether the other end of the connection is closed in both directions.
+// HungUp reports whether the other end has closed the connection in both directions.
 func HungUp(c net.Conn) bool {
 	gone := false
 	err := withSocketFD(c, func(fd int) error {
 		fds := []unix.PollFd{{Fd: int32(fd)}}
 		_, err := unix.Poll(fds, 0)
-		for err == unix.EINTR { // the runtime's own signals interrupt poll
+		for err == unix.EINTR { // signals of the Go runtime interrupt poll
 			_, err = unix.Poll(fds, 0)
 		}
 		gone = fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// otherUID is a uid as which no test runs.
+// otherUID is a uid that no process of the tests has.
 const otherUID = 61234
 
 // setUser changes the user and the groups of this thread only. The caller must have locked the
@@ -39,11 +39,10 @@ func setUser(uid, gid int, groups []uint32) error {
 	return nil
 }
 
-// PeerOf returns the user, the group and all supplementary groups that the client had when it
-// connected, regardless of their number and of later changes. Without root, only the test's own
-// user is tested.
+// PeerOf returns the user, the group and all supplementary groups that the client had when it connected,
+// whatever their number and later changes are. If the test does not run as root, it uses only its own user.
 func TestPeerIsTheConnectingProcess(t *testing.T) {
-	dir, err := os.MkdirTemp("", "open") // every user may enter it
+	dir, err := os.MkdirTemp("", "open") // every user may enter this directory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +79,7 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 		var thread sync.WaitGroup
 		thread.Go(func() {
 			if i > 0 {
-				runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+				runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 				groups := make([]uint32, len(want.Groups))
 				for k, g := range want.Groups {
 					groups[k] = uint32(g)
@@ -113,8 +112,8 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 	l.SetDeadline(time.Time{})
 }
 
-// A connected client is not reported as gone when this process receives signals. Go's runtime sends
-// itself many.
+// Signals to this process do not make HungUp report a connected client as gone. Go's runtime sends many signals
+// to its own process.
 func TestSignalsDoNotLookLikeHangUps(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocket(t), Net: "unix"})
 	if err != nil {

@@ -8,15 +8,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOf returns an error: on this operating system, a socket does not identify the user at its other end.
+// PeerOf returns an error, because a socket of this operating system does not identify the user at its other
+// end.
 func PeerOf(net.Conn) (Peer, error) {
 	return Peer{}, queue.Errorf(queue.CodeUnsupported,
 		"identifying the user at the other end of a socket is not supported on this operating system; run "+
 			"the service on Linux")
 }
 
-// CallerMayRead means that a caller that only waits for its answer reads the connection itself.
+// CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
 const CallerMayRead = false
 
-// HungUp always returns false: this operating system does not report a closed peer without a read.
+// HungUp always returns false, because this operating system reports a closed connection only to a reader.
 func HungUp(net.Conn) bool { return false }

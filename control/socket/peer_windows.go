@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// noGroup is the number for the primary group of a peer, because Windows processes have none. No
-// group has it.
+// noGroup stands for the primary group of a peer, because Windows processes have none. No group has this
+// number.
 const noGroup = -1
 
 // PeerOf returns the identity of the process at the other end of a pipe. If the client did not set
@@ -31,8 +31,8 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// CallerMayRead means that a caller that only waits for its answer reads the connection itself.
+// CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
 const CallerMayRead = false
 
-// HungUp reports whether the other end of the pipe is closed.
+// HungUp reports whether the other end has closed the pipe.
 func HungUp(c net.Conn) bool { return pipe.HungUp(c) }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The client does not trust a server whose user is unknown.
+// The client does not trust a server if it cannot find out which user runs it.
 func TestClientSendsNothingToUnknownServer(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()

@@ -13,19 +13,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// administratorsRID is the number of the builtin group Administrators; see accounts.IDOfSID. A process of
-// an administrator that is not elevated is not in the group.
+// administratorsRID is the number of the builtin group Administrators; see accounts.IDOfSID. An administrator's
+// process is in this group only if it is elevated.
 const administratorsRID = 544
 
-// IsRoot reports whether a user with these groups is the system or an elevated administrator, who can do
-// everything on this machine anyway.
+// IsRoot reports whether a user with these groups is the system or an elevated administrator. Both can do
+// everything on this machine.
 func IsRoot(uid int, groups []int) bool {
 	return uid == 0 || slices.Contains(groups, administratorsRID)
 }
 
-// CheckServer returns an error unless the pipe belongs to this user, the system, the administrators
-// or the service account of the packages. Commands and environment variables may be secret, so the
-// client must not send them to anyone else.
+// CheckServer returns an error if the pipe belongs to a user whom the client does not trust. It trusts its own
+// user, the system, the administrators and the service account of the packages. Commands and environment
+// variables may be secret, so they must not be sent to other users.
 func CheckServer(nc net.Conn, path string) error {
 	server, err := pipe.ServerOf(nc)
 	own, err1 := pipe.DefaultOwner()
@@ -42,9 +42,9 @@ func CheckServer(nc net.Conn, path string) error {
 		"queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
-// isTrustedOwner reports whether a client may send requests to a pipe with this owner. self is the user of
-// the client. own is the owner of objects that the client creates: the group of administrators if
-// the client is elevated.
+// isTrustedOwner reports whether a client may send requests to a pipe with this owner. self is the user of the
+// client. own is the owner of objects that the client creates. If the client is elevated, that is the group of
+// administrators.
 func isTrustedOwner(owner, self, own *windows.SID) bool {
 	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
 		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||

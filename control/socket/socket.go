@@ -1,5 +1,5 @@
-// Package socket connects a client and a service through a local socket, or a named pipe on
-// Windows, and identifies the user at the other end for each of them.
+// Package socket connects clients to a service through a local socket, or a named pipe on Windows. Both ends
+// can identify the user at the other end.
 //
 // Start with Listen for the service, and with Dial for the client.
 package socket
@@ -16,7 +16,7 @@ var ErrOverloaded = &queue.Error{Code: queue.CodeUnavailable,
 // Peer is the process at the other end of a connection, as the kernel reports it.
 type Peer struct {
 	UID    int
-	GID    int // -1 if this user namespace does not map the group; always -1 on Windows
+	GID    int // -1 if the user namespace does not map the group, and on Windows
 	PID    int
-	Groups []int // supplementary groups when the connection was made
+	Groups []int // supplementary groups at the time of the connection
 }

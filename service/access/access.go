@@ -1,5 +1,5 @@
-// Package access decides what a peer may see and do, and as which user jobs run, so that no handler compares
-// uids itself.
+// Package access decides what a peer (a connected client) may see and do, and as which user jobs run. So no
+// handler compares uids itself.
 //
 // Start with Rights, which gives a peer its right, and with Guard, which applies rights to jobs. Owners keeps the
 // jobs of a deleted account from a new account with the same uid.
@@ -27,7 +27,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Rights decides which rights a peer has, as the settings section [access] defines.
+// Rights computes the right of a peer from the settings section [access].
 type Rights struct {
 	Paths     config.Paths
 	Directory *Directory
@@ -36,23 +36,24 @@ type Rights struct {
 	resolvedAccess atomic.Pointer[resolvedAccess]
 }
 
-// Guard decides which jobs a peer may see and change, and as which users jobs run. It records actions in the audit log.
+// Guard decides which jobs a peer may see and change, and as which users jobs run. It writes actions to the
+// audit log.
 type Guard struct {
 	Owners         *Owners
 	Rights         *Rights
 	RunnerLocation runner.Location
-	RunnerPolicy   *launcher.Accounts // the policy that decides as which accounts root's runners run jobs
+	RunnerPolicy   *launcher.Accounts // decides as which accounts runners that run as root may run jobs
 }
 
-// resolvedAccess holds the settings section [access], with the ids of the users and groups on
-// this machine instead of their names. The names are resolved when the settings are read.
+// resolvedAccess holds the settings section [access], with ids instead of names. The ids are those of the users
+// and groups of this machine, looked up when the settings were read.
 type resolvedAccess struct {
 	control.Access
-	unknownNames []string // names in [access] that no user or group of this machine has
+	unknownNames []string // names in [access] that this machine does not know
 }
 
-// ResolveAccess resolves the names in the current settings. A network directory may answer slowly, so
-// ResolveAccess holds no lock. If the settings change in the meantime, it starts over.
+// ResolveAccess looks up the user and group names in the section [access]. A network directory may answer
+// slowly, so it holds no lock meanwhile. If the settings change in that time, it starts over.
 func (r *Rights) ResolveAccess() {
 	for {
 		old, c := r.resolvedAccess.Load(), r.Settings.Current()
@@ -63,7 +64,7 @@ func (r *Rights) ResolveAccess() {
 	}
 }
 
-// resolveAccessNames looks up the names of [access].
+// resolveAccessNames looks up the user and group names of the section [access].
 func resolveAccessNames(d *accounts.Directory, c *config.Settings) *resolvedAccess {
 	a := &resolvedAccess{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
 	for _, right := range control.Rights() { // the strongest right comes last and replaces weaker ones
@@ -83,11 +84,11 @@ func resolveAccessNames(d *accounts.Directory, c *config.Settings) *resolvedAcce
 	return a
 }
 
-// CurrentAccess returns the rights of the users and groups that [access] names.
+// CurrentAccess returns the rights that the section [access] gives to users and groups.
 func (r *Rights) CurrentAccess() *control.Access { return &r.resolvedAccess.Load().Access }
 
-// UnknownNamesMessage returns a message that lists the names of [access] that this machine does not know, or "" if
-// it knows all.
+// UnknownNamesMessage returns a message that lists the names in [access] that this machine does not know. It
+// returns "" if the machine knows all names.
 func (r *Rights) UnknownNamesMessage() string {
 	if list := r.resolvedAccess.Load().unknownNames; len(list) > 0 {
 		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
@@ -95,7 +96,8 @@ func (r *Rights) UnknownNamesMessage() string {
 	return ""
 }
 
-// Right implements control.Authorizer. Root and the service's own user have all rights.
+// Right implements control.Authorizer: it returns a peer's right. Root and the service's own user have all
+// rights.
 func (r *Rights) Right(p *control.Peer) control.Right {
 	switch c := r.Settings.Current(); {
 	case p.UID == AnonymousUID && c.WebAnonymous == "read", p.UID == ScraperUID && c.WebMetrics == "true":
@@ -117,7 +119,8 @@ func (r *Rights) PeerName(uid int) string {
 	return r.Directory.UserName(uid)
 }
 
-// Refuse implements control.Authorizer.
+// Refuse implements control.Authorizer: it returns the error for a peer that lacks the right needs. what names
+// the refused action.
 func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.RightRead) {
@@ -128,8 +131,8 @@ func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error
 		r.RightAdvice(needs, ""))
 }
 
-// RightAdvice returns advice on how a user can get a right. name is the user's name if the user has no
-// right at all; it is "" if the user has some right.
+// RightAdvice returns advice on how a user can get a right. For a user without any right, name is the user's
+// name. For all other users it is "".
 func (r *Rights) RightAdvice(needs control.Right, name string) string {
 	c := r.Settings.Current()
 	grant := "ask an admin to grant it in the section [access] of " + r.Paths.SettingsFile
@@ -160,8 +163,8 @@ func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error 
 	return g.CheckMayActOn(p, method, "job", j)
 }
 
-// CheckMayActOn is like CheckMayAct for a job or, if what is "schedule", for a schedule. For a
-// schedule, j represents the jobs that it creates.
+// CheckMayActOn is like CheckMayAct, but what says whether the method acts on a "job" or a "schedule". For a
+// schedule, j is a job that represents the jobs of the schedule.
 func (g *Guard) CheckMayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
 	needs := control.RequiredRight(method, isOwner)
@@ -178,7 +181,8 @@ func (g *Guard) CheckMayActOn(p *control.Peer, method, what string, j *queue.Job
 	return g.Rights.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
 }
 
-// VisibilityFor returns how much of a job a peer may see. Only admins see the jobs of former accounts.
+// VisibilityFor returns how much of a job a peer may see. Only admins see the jobs of a former account, one
+// that has lost its uid.
 func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.RightAdmin) {
 		return VisibleOutline
@@ -186,20 +190,20 @@ func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 	return VisibilityFor(p.Right, g.IsOwner(p, j))
 }
 
-// Hides reports whether a job's existence is hidden from a peer. A hook that the settings define is visible
-// only to operators and to the user that it runs for.
+// Hides reports whether a peer must not learn that a job exists. Only operators and the user of the job see the
+// job of a hook that the settings define.
 func (g *Guard) Hides(p *control.Peer, j *queue.Job) bool {
 	return j.RestrictedToUID() != nil && !p.Right.Covers(control.RightOperate) && !g.IsOwner(p, j)
 }
 
-// MayRead reports whether a peer may know of a job. The parameter private is the uid of the only user who
-// may see the job, apart from operators. If it is nil, all users may see the job.
+// MayRead reports whether a peer may learn that a job exists. private is the uid of the only user without the
+// right operate that may see the job. If private is nil, all users may see the job.
 func MayRead(p *control.Peer, private *int) bool {
 	return private == nil || *private == p.UID || p.Right.Covers(control.RightOperate)
 }
 
-// GetVisible reads a job without its large fields. If the job is hidden from the peer, GetVisible
-// returns the same error as the store, so that the job looks like a missing one.
+// GetVisible reads a job without its large fields. If the job is hidden from the peer, GetVisible returns the
+// same error as for a job that does not exist.
 func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
 	j, err := g.Owners.store.Get(ctx, id)
 	if err == nil && g.Hides(p, &j) {
@@ -208,14 +212,14 @@ func (g *Guard) GetVisible(ctx context.Context, p *control.Peer, id string) (que
 	return j, err
 }
 
-// IsOwner reports whether a job belongs to a peer. It also compares names, because a running job keeps its
-// uid even if another account has that uid now.
+// IsOwner reports whether a job belongs to a peer. It compares uids and user names, because another account may
+// now have the uid of a running job.
 func (g *Guard) IsOwner(p *control.Peer, j *queue.Job) bool {
 	return j.UID == p.UID && (j.AsUID != nil || g.Owners.checkRenamed(j.UID, j.User) == nil)
 }
 
-// OwnJobsOnlyUID returns the peer's uid if the peer may use a method only on own jobs. It returns nil if the
-// peer may use the method on all jobs.
+// OwnJobsOnlyUID returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns
+// nil if the peer may use the method on all jobs.
 func OwnJobsOnlyUID(p *control.Peer, method string) *int {
 	if p.Right.Covers(control.RequiredRight(method, false)) {
 		return nil
@@ -223,8 +227,9 @@ func OwnJobsOnlyUID(p *control.Peer, method string) *int {
 	return &p.UID
 }
 
-// Audit records an action for which no other event exists. The caller calls Audit before it executes the
-// action. j is the job that the action concerns; nil if it concerns no single job. See docs/decisions/0074.
+// Audit writes an action to the audit log. It is used for actions that cause no other event, and is called
+// before the action. j is the job that the action concerns; nil means that it concerns no single job. See
+// docs/decisions/0074.
 func (g *Guard) Audit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
 	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
@@ -240,12 +245,12 @@ type JobUser struct {
 	Name string
 }
 
-// ResolveUser returns the account of a name, if the peer may run jobs as that user.
+// ResolveUser returns the account with a name. It returns an error if the peer may not run jobs as that user.
 func (g *Guard) ResolveUser(p *control.Peer, name string) (JobUser, error) {
 	uid, ok := g.Rights.Directory.UserID(name)
 	user := JobUser{UID: uid, Name: g.Rights.Directory.UserName(uid)}
-	// The system knows no name for this uid. Accept it only if its account certainly exists, which holds
-	// for the peer and the service.
+	// The system knows no name for this uid. Accept only the uids of the peer and the service, because their
+	// accounts certainly exist.
 	unnamed := user.Name == strconv.Itoa(uid)
 	if !ok || unnamed && uid != p.UID && uid != accounts.CurrentUser() {
 		return JobUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
@@ -293,19 +298,20 @@ func (g *Guard) PeerJobUserName(p *control.Peer) string {
 	return g.Owners.account.User
 }
 
-// ExecutionFields lists the fields that define what a job executes, and its input and environment.
+// ExecutionFields lists the fields of a job that define the executed command, its input and its environment.
 var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin",
 	"stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// editScope describes the parts of an edit that need more than ownership of the job.
+// editScope describes the parts of an edit for which owning the job is not enough.
 type editScope struct {
 	changesExecution     bool     // the edit changes what the job executes
-	hasHiddenPlaceholder bool     // a value is the placeholder of a hidden value
+	hasHiddenPlaceholder bool     // a new value is hiddenValue, which stands for a hidden value
 	changesUser          bool     // the edit changes the user that the job runs as
 	user                 *JobUser // the new user; nil means the service's default
 }
 
-// ParseEditScope checks a merge patch. Only admins may change the user that a job runs as.
+// ParseEditScope checks the merge patch of an edit and returns its scope. Only admins may change the user that
+// a job runs as.
 func (g *Guard) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScope, err error) {
 	err = queue.EachMember(set, func(name string, value json.RawMessage) error {
 		e.changesExecution = e.changesExecution || slices.Contains(ExecutionFields, name)
@@ -314,7 +320,7 @@ func (g *Guard) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScop
 			var env map[string]string
 			// Ignore errors in the value here, since the later validation reports them.
 			if json.Unmarshal(value, &env) == nil && slices.Contains(slices.Collect(maps.Values(env)), hiddenValue) {
-				e.hasHiddenPlaceholder = true // to store the placeholder would overwrite the true value
+				e.hasHiddenPlaceholder = true // storing hiddenValue would overwrite the true value
 			}
 		case "user":
 			if !p.Right.Covers(control.RightAdmin) {
@@ -340,9 +346,9 @@ func (g *Guard) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScop
 	return e, err
 }
 
-// CheckMayEdit returns an error for an edit that would let the peer act as another user. That user is the job's
-// submitter, or a user that an admin has chosen for the job. With root's runners, both users are checked,
-// because the service could apply another run_as at its next start. CheckMayEdit also rejects edits that would
+// CheckMayEdit returns an error for an edit that would let the peer act as another user. That other user is the
+// job's submitter or the user that an admin has chosen for the job. If runners run as root, it checks both
+// users, because the setting run_as may change before the job starts. It also rejects edits that would
 // overwrite values that the peer cannot see. See docs/decisions/0075.
 func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{RunsAsJobAccount: true}
@@ -357,7 +363,7 @@ func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error 
 	return nil
 }
 
-// Apply changes the user that a job runs as, if the edit requests that.
+// Apply changes the user that a job runs as, if the edit changes that user.
 func (e *editScope) Apply(j *queue.Job) {
 	switch {
 	case !e.changesUser:
@@ -371,8 +377,8 @@ func (e *editScope) Apply(j *queue.Job) {
 // Directory looks up accounts in the system's users and groups.
 type Directory struct{ accounts.Directory }
 
-// AnonymousUID is the uid of a client that uses the page without a session. ScraperUID is the uid of a
-// client that reads only the metrics. No account has one of these uids.
+// AnonymousUID is the uid of a client of the web page that has not signed in. ScraperUID is the uid of a client
+// that reads only the metrics. No account has one of these uids.
 const (
 	AnonymousUID = math.MinInt32 // every JSON parser can represent this number exactly
 	ScraperUID   = math.MinInt32 + 1

@@ -40,7 +40,7 @@ func newGuard(t *testing.T, values map[string]string) *Guard {
 	return &Guard{Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
 }
 
-// checkDenied checks that err is nil if allowed is set, and otherwise that it says that a right is missing.
+// checkDenied checks err. It must be nil if allowed is true, and otherwise say that a right is missing.
 func checkDenied(t *testing.T, what string, err error, allowed bool) {
 	t.Helper()
 	if allowed && err != nil || !allowed && !errors.Is(err, queue.ErrDenied) {
@@ -48,14 +48,15 @@ func checkDenied(t *testing.T, what string, err error, allowed bool) {
 	}
 }
 
-// What a peer may do with a job depends on the method, the right of the peer, and whether the job is the peer's own.
-// Only admins may act on the jobs of former accounts.
+// The method, the right of the peer, and the owner of a job determine what the peer may do with the job. Only
+// admins may act on the jobs of former accounts.
 func TestRightsLimitActions(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {
-		method           string
-		job, peer        int
-		weakest, tooWeak control.Right // the weakest right that allows the method, and the strongest that does not
+		method    string
+		job, peer int
+		// weakest is the weakest right that allows the method; tooWeak is the strongest right that does not.
+		weakest, tooWeak control.Right
 	}{
 		{"cancel", owner, owner, control.RightSubmit, control.RightRead},
 		{"cancel", owner, stranger, control.RightOperate, control.RightSubmit},
@@ -85,8 +86,8 @@ func TestRightsLimitActions(t *testing.T) {
 	}
 }
 
-// Root and the service's own user have all rights, and other users have those that the settings grant to them. Clients
-// of the page without a user may at most read.
+// Root and the service's own user have all rights, and other users have the rights that the settings grant to
+// them. Anonymous clients of the web page may at most read.
 func TestRightsComeFromTheSettings(t *testing.T) {
 	closed, open := newGuard(t, nil).Rights, newGuard(t, map[string]string{
 		"web.anonymous": "read", "web.metrics_anonymous": "true"}).Rights
@@ -107,8 +108,8 @@ func TestRightsComeFromTheSettings(t *testing.T) {
 	}
 }
 
-// A hook of the settings is hidden from users without the right operate, except the user that it runs for. To the
-// others it looks like a job that does not exist.
+// The job of a hook in the settings looks like a job that does not exist, except to operators and to the user
+// that it runs for.
 func TestHiddenJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
 	hook := queue.Job{ID: "hook", UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
@@ -135,7 +136,7 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 	}
 }
 
-// A user without the right operate acts only on own jobs in a selection.
+// A user without the right operate can change only own jobs with a selection.
 func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 	for right, own := range map[control.Right]bool{control.RightSubmit: true, control.RightOperate: false,
 		control.RightAdmin: false} {
@@ -146,13 +147,13 @@ func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 	}
 }
 
-// Only admins change the user that a job runs as. With root's runners, only admins change what a job of another user
-// executes. A hidden value of a variable cannot be written back.
+// Only admins change the user that a job runs as. If runners run as root, only admins change what another
+// user's job executes. The placeholder of a hidden value cannot be stored.
 func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {
 		set     string
-		root    bool // root's runners start the jobs
+		root    bool // runners that run as root start the jobs
 		peer    int
 		right   control.Right
 		allowed bool
@@ -190,7 +191,7 @@ func TestEditsDoNotActAsOtherUsers(t *testing.T) {
 	}
 }
 
-// An action is recorded with the peer that the request came from.
+// The audit record of an action names the peer that requested the action.
 func TestAuditNamesThePeer(t *testing.T) {
 	g := newGuard(t, nil)
 	s := &auditedStore{Store: g.Owners.store}

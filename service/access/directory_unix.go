@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// AccountOf returns the account of a uid. If the system does not know the uid, it returns defaults.
+// AccountOf returns the account of a uid. For a uid that the system does not know, it returns an account with
+// default values.
 func (d *Directory) AccountOf(uid int) worker.Account {
 	u, err := d.UserByUID(uint32(uid))
 	if err != nil {
@@ -40,7 +41,8 @@ func (d *Directory) AccountNamed(name string) (worker.Account, error) {
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
 }
 
-// PeerNamed returns a peer as if the user had connected to the socket, with the user's current groups.
+// PeerNamed returns a peer with the identity and the current groups of a user, as if that user had connected to
+// the socket.
 func (d *Directory) PeerNamed(name string) (control.Peer, error) {
 	u, err := d.UserByName(name)
 	if err == nil {

@@ -23,7 +23,7 @@ func (d *Directory) AccountOf(uid int) worker.Account {
 // the same uid or SID, so the check is not needed.
 func (d *Directory) accountName(int) string { return "" }
 
-// PeerNamed returns a peer as if the user had connected to the pipe.
+// PeerNamed returns a peer with the identity of a user, as if that user had connected to the pipe.
 func (d *Directory) PeerNamed(name string) (control.Peer, error) {
 	id, known := d.UserID(name)
 	if !known {

@@ -2,7 +2,7 @@
 
 package access
 
-// Commands that messages suggest.
+// joinGroupCommand is the format of a command that messages suggest. It adds a user to a group.
 const joinGroupCommand = "sudo usermod -aG %s %s, then log in again"
 
 const runAsAdvice = "to run each job as the user who enqueued it, set run_as = \"submitter\" in %[3]s"

@@ -1,6 +1,6 @@
 package access
 
-// Commands that messages suggest.
+// joinGroupCommand is the format of a command that messages suggest. It adds a user to a group.
 const joinGroupCommand = `in an elevated prompt: net localgroup %s "%s" /add, then log on again`
 
 const runAsAdvice = "on Windows, a service can run jobs only as its own account; leave the user out"

@@ -26,14 +26,15 @@ type Admission struct {
 	Lock   *settings.Lock
 	Owners *Owners
 	*Rights
-	StoreNodeRecord func(context.Context) error // updates, in the store, which jobs this node may claim
+	StoreNodeRecord func(context.Context) error // stores which jobs this node may claim
 }
 
 // This file separates the jobs of a deleted account from those of a new account with the same uid.
 //
-// The store keeps the name of each uid that has enqueued a job. When the system has another name for the uid,
-// the service gives the old jobs to a negative uid, which represents the former owner. It does so before it
-// answers a request of the new account. A uid for which the system returns no name keeps its owner.
+// The store keeps the user name of each uid that has enqueued a job. If the system later returns another name
+// for the uid, the uid belongs to a new account. The service then moves the old jobs to a negative uid, which
+// represents the former owner, before it answers the new account's request. If the system returns no name for a
+// uid, its jobs keep their owner.
 
 const (
 	// nameValidity is how long a looked-up name of a uid is used for jobs that are about to start.
@@ -41,23 +42,24 @@ const (
 	// NameLookupTimeout is how long the start of a job waits for the name of a uid.
 	NameLookupTimeout = 200 * time.Millisecond
 	maxNameLookups    = 10_000 // maximum number of remembered look-ups
-	// separateRetryDelay is the delay after a failed separation of a uid from its former owner.
+	// separateRetryDelay is the delay before the jobs of a uid's former owner are separated again after a
+	// failure.
 	separateRetryDelay = time.Minute
 )
 
-// Owners caches which accounts own the jobs in the store. See docs/decisions/0078.
+// Owners caches the name of the account that owns the jobs of each uid. See docs/decisions/0078.
 type Owners struct {
 	store             store.Store
 	cluster           store.Cluster // nil if no other node can use the store
 	directory         *Directory
 	account           worker.Account // account that jobs run as
-	NameCache         sync.Map       // uid → name of the admitted peers that have a right and a name
+	NameCache         sync.Map       // uid → name of each admitted peer with a right and a name
 	ownerCheckRequest chan struct{}  // wake-up: look up every uid again
 
 	mu              sync.Mutex
 	names           map[int]string      // uid → name as stored; guarded by mu
 	formerNames     map[int]string      // negative uid → name of an owner that has lost its uid; guarded by mu
-	unseparatedUIDs map[int]bool        // uids whose separation may be unfinished; guarded by mu
+	unseparatedUIDs map[int]bool        // uids whose jobs may be only partly separated; guarded by mu
 	NameLookups     map[int]*NameLookup // look-ups of names for jobs that are about to start, by uid; guarded by mu
 
 	unknownUIDs map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
@@ -72,12 +74,12 @@ type NameLookup struct {
 	timedOut bool // a caller's wait for this look-up has timed out; guarded by Owners.mu
 }
 
-// NewOwners returns a cache without owners; Load reads them.
+// NewOwners returns an empty cache. Load fills it.
 func NewOwners(s store.Store, c store.Cluster, d *Directory, account worker.Account) *Owners {
 	return &Owners{store: s, cluster: c, directory: d, account: account, ownerCheckRequest: make(chan struct{}, 1)}
 }
 
-// Load reads all owners from the store.
+// Load replaces the cache by the owners in the store.
 func (o *Owners) Load(ctx context.Context) error {
 	list, unfinished, err := o.store.Owners(ctx)
 	if err != nil {
@@ -100,8 +102,8 @@ func (o *Owners) Load(ctx context.Context) error {
 	return nil
 }
 
-// RememberName remembers the name under which a uid has enqueued. If the uid already has a name,
-// RememberName keeps that name.
+// RememberName caches the name under which a uid has enqueued a job. If the cache already has a name for the
+// uid, it keeps that name.
 func (o *Owners) RememberName(uid int, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -114,7 +116,8 @@ func (o *Owners) RememberName(uid int, name string) {
 	o.names[uid] = name
 }
 
-// storedName returns the stored name of a uid's owner, or "" if it has none.
+// storedName returns the stored name of a uid's owner, or "" if the uid has none. A negative uid is that of a
+// former owner.
 func (o *Owners) storedName(uid int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +134,7 @@ func (o *Owners) UnknownUIDs() map[int]bool {
 	return maps.Clone(o.unknownUIDs)
 }
 
-// ownerUIDs returns the uids that have owners, sorted.
+// ownerUIDs returns the uids of all owners, sorted.
 func (o *Owners) ownerUIDs() []int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,15 +148,15 @@ func (o *Owners) FormerNames() map[int]string {
 	return maps.Clone(o.formerNames)
 }
 
-// RequestOwnerCheck requests a look-up of all uids.
+// RequestOwnerCheck makes SeparateOwners look up the names of all uids again.
 func (o *Owners) RequestOwnerCheck() { queue.TrySend(o.ownerCheckRequest, struct{}{}) }
 
 // mayChangeOwner reports whether another account may get a uid. Root and the service's own account always
 // keep their uids.
 func mayChangeOwner(uid int) bool { return uid > 0 && uid != accounts.CurrentUser() }
 
-// Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit
-// separates the jobs of that account before the peer gets any reply.
+// Admit implements control.Authorizer. If the peer's uid belonged to another account before, Admit first
+// separates the jobs of that account from the uid.
 func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.RightNone || !mayChangeOwner(p.UID) {
 		return nil
@@ -170,8 +173,8 @@ func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 	return nil
 }
 
-// separateOwner separates a uid from its stored owner if the uid's account has another name now. It also
-// finishes a separation that an earlier service has begun.
+// separateOwner moves the jobs of a uid's former owner to a negative uid. It does nothing if name, the name of
+// the uid's account now, is the stored name. It also finishes a separation that an earlier service has begun.
 func (a *Admission) separateOwner(ctx context.Context, uid int, name string) error {
 	a.Owners.mu.Lock()
 	former, unfinished := a.Owners.names[uid], a.Owners.unseparatedUIDs[uid]
@@ -205,14 +208,13 @@ func (a *Admission) separateOwner(ctx context.Context, uid int, name string) err
 	return a.Owners.Load(ctx)
 }
 
-// errOwnedElsewhere means that a uid cannot be separated from its owner now, because the owner's account
-// may still exist on another node.
+// errOwnedElsewhere means that separateOwner cannot move the jobs now, because their owner's account may still
+// exist on another node.
 var errOwnedElsewhere = errors.New("if the old account is right, give it this uid on this node; if the new one is " +
 	"right, stop all other nodes until this node logs \"a uid now belongs to another account\"")
 
-// SeparateOwners checks the owners of all uids. It does so at the start and after the settings were read
-// again. It also does so when a job does not start because its uid belongs to another account. It retries
-// failures every separateRetryDelay.
+// SeparateOwners checks the owners of all uids at the start and after each RequestOwnerCheck, until ctx ends.
+// It retries failures after separateRetryDelay.
 func (a *Admission) SeparateOwners(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
@@ -246,12 +248,11 @@ func (a *Admission) SeparateOwners(ctx context.Context) {
 	}
 }
 
-// UpdateUnknownUIDs makes the store skip the jobs of users that have an account on other nodes but not on
-// this one. It also makes the store claim again the jobs of users that now have an account here. See
-// docs/decisions/0017.
+// UpdateUnknownUIDs makes this node skip the jobs of users that have no account on it, but may have one on
+// another node. It no longer skips the jobs of users that have an account here now. See docs/decisions/0017.
 func (a *Admission) UpdateUnknownUIDs(ctx context.Context) {
 	unknown := map[int]bool{}
-	err := a.Owners.Load(ctx) // load again, to include users that have enqueued on other nodes
+	err := a.Owners.Load(ctx) // load again: users may have enqueued on other nodes
 	if err == nil && a.Owners.HasOtherNodes() {
 		for _, uid := range a.Owners.ownerUIDs() {
 			name := a.Owners.storedName(uid)
@@ -275,14 +276,15 @@ func (a *Admission) UpdateUnknownUIDs(ctx context.Context) {
 	}
 }
 
-// lacksAccount reports whether jobs of a uid run under an account that this node does not have.
+// lacksAccount reports whether jobs of a uid must run as an account that does not exist on this node.
 func (o *Owners) lacksAccount(uid int) bool {
 	return o.account.RunsAsJobAccount && mayChangeOwner(uid) && o.lookUpName(uid, false) == "" &&
 		o.lookUpName(uid, true) == ""
 }
 
-// CheckOwner returns why a job must not start: the uid that enqueued it, or that it runs as, now belongs to
-// another account. It waits at most NameLookupTimeout for each look-up.
+// CheckOwner returns an error if a job must not start. It must not start if the uid that enqueued it, or that
+// it runs as, now belongs to another account. If the queue has other nodes, it also must not start if this node
+// lacks its account. Each look-up takes at most NameLookupTimeout.
 func (o *Owners) CheckOwner(j *queue.Job) error {
 	name := o.storedName(j.UID)
 	if j.AsUID == nil {
@@ -301,8 +303,8 @@ func (o *Owners) CheckOwner(j *queue.Job) error {
 	return o.addWrongNodeError(err)
 }
 
-// addWrongNodeError adds worker.ErrWrongNode to the reason why a job may not start on this node, if the queue has other
-// nodes. The job then waits, because it may start on one of them.
+// addWrongNodeError marks an error of CheckOwner with worker.ErrWrongNode if other nodes are running. The job
+// then waits, because another node may be able to start it.
 func (o *Owners) addWrongNodeError(err error) error {
 	if err == nil || !o.HasOtherNodes() {
 		return err
@@ -310,7 +312,7 @@ func (o *Owners) addWrongNodeError(err error) error {
 	return fmt.Errorf("%w: %w", worker.ErrWrongNode, err)
 }
 
-// checkRenamed returns an error if a uid had a name and now has a different one.
+// checkRenamed returns an error if a uid has another name now than oldName.
 func (o *Owners) checkRenamed(uid int, oldName string) error {
 	if oldName == "" || oldName == strconv.Itoa(uid) || !mayChangeOwner(uid) {
 		return nil
@@ -358,8 +360,8 @@ func (o *Owners) lookUpName(uid int, fresh bool) string {
 	return ""
 }
 
-// expired reports whether the name must be looked up again. A look-up that is still in progress has not
-// expired.
+// expired reports whether a caller must look the name up again. It returns false while the look-up is in
+// progress.
 func (n *NameLookup) expired(fresh bool) bool {
 	select {
 	case <-n.Done:
@@ -375,7 +377,7 @@ func (o *Owners) FormerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, owner := range o.formerNames {
-		// Negative uids are assigned downwards, so the newest owner has the lowest.
+		// New former owners get ever lower uids, so the newest one has the lowest uid.
 		if owner == name && id < uid {
 			uid, ok = id, true
 		}
@@ -383,7 +385,7 @@ func (o *Owners) FormerUID(name string) (uid int, ok bool) {
 	return uid, ok
 }
 
-// UserName returns the name of a uid, or its number.
+// UserName returns the name of a uid. If the uid has no name, it returns the uid as text.
 func (o *Owners) UserName(uid int) string {
 	if name, ok := o.NameCache.Load(uid); ok {
 		return name.(string)
@@ -398,7 +400,8 @@ func (o *Owners) UserName(uid int) string {
 	return name
 }
 
-// CachedUserName returns the name of a uid, or its number if the name is not cached. It does not query the system.
+// CachedUserName is like UserName, but does not query the system. If the name is not cached, it returns the uid
+// as text.
 func (o *Owners) CachedUserName(uid int) string {
 	if name, ok := o.NameCache.Load(uid); ok {
 		return name.(string)
@@ -414,5 +417,5 @@ func (o *Owners) UserNameOrEmpty(uid int) string {
 	return ""
 }
 
-// HasOtherNodes reports whether other nodes of the queue are running.
+// HasOtherNodes reports whether other nodes that share the queue are running.
 func (o *Owners) HasOtherNodes() bool { return o.cluster != nil && o.cluster.HasOthers() }

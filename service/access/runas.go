@@ -21,7 +21,7 @@ func (g *Guard) CheckMayRun(uid int) error {
 }
 
 // CheckMayType returns an error if the peer may not type into a job's terminal because the job runs as another
-// user. Typed text is executed with the rights of that user. Even a job that belongs to the peer may run as
+// user. Typed text takes effect with the rights of that user. A job that belongs to the peer may also run as
 // another user, if an admin has chosen that user.
 func (g *Guard) CheckMayType(p *control.Peer, j *queue.Job) error {
 	if each := (worker.Account{RunsAsJobAccount: true}); g.RunnerLocation.External() && each.RunsAs(j) != p.UID &&
@@ -31,8 +31,8 @@ func (g *Guard) CheckMayType(p *control.Peer, j *queue.Job) error {
 	return nil
 }
 
-// UserAndOwnerNames returns the name of the user that a job runs as. If a different user may have
-// enqueued the job, UserAndOwnerNames also returns the name of that owner.
+// UserAndOwnerNames returns the name of the user that a job runs as. owner is the name of the user that
+// enqueued the job; "" if it is the same user.
 func (g *Guard) UserAndOwnerNames(j *queue.Job) (user, owner string) {
 	user = j.User
 	if user == "" || j.AsUID != nil {

@@ -10,16 +10,17 @@ import (
 // Visibility is how much of a job a user may see.
 type Visibility int
 
-// The values of Visibility. VisibleOutline is everything except the environment, the command and the
-// output. VisibleWithoutEnv is everything except the values of environment variables. VisibleAll is everything.
+// These are the values of Visibility, from least to most. VisibleOutline excludes the environment, the command
+// and the output. VisibleWithoutEnv excludes only the values of environment variables. VisibleAll excludes
+// nothing.
 const (
 	VisibleOutline Visibility = iota
 	VisibleWithoutEnv
 	VisibleAll
 )
 
-// VisibilityFor returns how much of a job a user with a right may see. own says whether it is the user's own
-// job.
+// VisibilityFor returns how much of a job a user with the right have may see. own says whether the job belongs
+// to the user.
 func VisibilityFor(have control.Right, own bool) Visibility {
 	switch {
 	case have.Covers(control.RightAdmin), own && have.Covers(control.RightSubmit):
@@ -44,7 +45,7 @@ func HideJob(j *control.Job, s Visibility) {
 		return
 	}
 	j.Command, j.Argv, j.HookCommands, j.HiddenParts = "", nil, queue.HookCommands{}, []string{"command"}
-	if j.Progress != nil { // the text is output
+	if j.Progress != nil { // the text comes from the job's output
 		j.Progress = &control.JobProgress{Percent: j.Progress.Percent, ReportedAt: j.Progress.ReportedAt}
 	}
 	if j.Error != nil { // the error may contain the name of the program
@@ -74,7 +75,7 @@ func HideDetail(d *control.JobDetail, s Visibility) {
 	}
 }
 
-// errorWithoutCommand describes how an attempt ended without describing what it executed.
+// errorWithoutCommand describes how an attempt ended. The text does not reveal what the attempt executed.
 func errorWithoutCommand(code *int64, signal *int, reason *string) *string {
 	switch {
 	case code != nil:
@@ -106,7 +107,8 @@ func HideScheduleDetail(d *control.ScheduleDetail, s Visibility) {
 	}
 }
 
-// hideValues hides the values in these fields of a spec. It returns the fields that have any.
+// hideValues replaces the values in the named fields of a spec by hiddenValue. It returns the names of the
+// fields that had values.
 func hideValues(spec map[string]any, fields ...string) (hidden []string) {
 	for _, field := range fields {
 		env, _ := spec[field].(map[string]string)

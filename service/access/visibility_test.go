@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// How much of a job a user sees depends on the user's right and on the job's owner.
+// The user's right and the job's owner determine how much of a job a user sees.
 func TestHideFollowsVisibility(t *testing.T) {
 	for _, c := range []struct {
 		have        control.Right

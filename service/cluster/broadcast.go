@@ -19,7 +19,7 @@ const BroadcastTimeout = 2 * time.Second
 // MaxNamedNodes is the maximum number of nodes that a message names.
 const MaxNamedNodes = 3
 
-// NodeResult is the answer of one node to a request whose result is an R.
+// NodeResult is the answer of one node to a request. R is the type of the result.
 type NodeResult[R any] struct {
 	Node     store.NodeState
 	Result   R
@@ -27,8 +27,8 @@ type NodeResult[R any] struct {
 	Err      error // the error in the answer, or why there is no answer
 }
 
-// Broadcast concurrently sends a request to all other live nodes, and waits at most BroadcastTimeout. It
-// returns the answers in order of the nodes' names.
+// Broadcast concurrently sends a request to all other live nodes, and waits at most BroadcastTimeout for the
+// answers. It returns them sorted by the names of the nodes.
 func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeResult[R], error) {
 	if r.Cluster == nil || !r.Cluster.HasOthers() {
 		return nil, nil
@@ -42,8 +42,8 @@ func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeRes
 	return SendToNodes[R](ctx, r, nodes, req), nil
 }
 
-// SendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them
-// have answered or ctx ends. It sends at most maxParallelRequests requests concurrently.
+// SendToNodes sends a request to all living nodes in a list, except this node. It returns when all of them have
+// answered or ctx ends. It keeps at most maxParallelRequests requests in progress.
 func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeState, req Request) []NodeResult[R] {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.IsSelf || !n.LeaseValid })
 	list := make([]NodeResult[R], len(nodes))
@@ -61,10 +61,10 @@ func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeSta
 	return list
 }
 
-// IdleWait is how long a node waits for its jobs to end before it answers the request to wait for them.
+// IdleWait is how long a node waits for its jobs to end before it answers a request to wait for that.
 const IdleWait = readTimeout
 
-// WaitIdle waits until no job runs on a draining node. It does not wait for the jobs of a lost node.
+// WaitIdle waits until no job runs on a draining node. It returns early if the node is lost.
 func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 	if n.IsSelf {
 		return r.Pool.WaitIdle(ctx)
@@ -81,15 +81,16 @@ func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {
 	}
 }
 
-// isNodeAlive reports whether a node's lease is valid. If the nodes cannot be read, isNodeAlive returns
-// true.
+// isNodeAlive reports whether a node's lease is valid. It returns true if the nodes cannot be read from the
+// store.
 func (l *NodeList) isNodeAlive(ctx context.Context, id int64) bool {
 	list, err := l.Nodes(ctx)
 	i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
 	return err != nil || i >= 0 && list[i].LeaseValid
 }
 
-// WaitAllIdle waits until no job runs on any node. The caller has drained all nodes, so no job starts.
+// WaitAllIdle waits until no job runs on any node. The caller has drained all nodes before, so that no job
+// starts.
 func (r *JobRouter) WaitAllIdle(ctx context.Context) error {
 	nodes, err := r.NodeList.Nodes(ctx)
 	for i := range nodes {

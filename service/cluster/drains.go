@@ -10,36 +10,37 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Drainer stops the pool from claiming jobs while the store contains a drain of this node.
+// Drainer stops the worker pool from claiming jobs while this node is drained. A drain is stored in the
+// database.
 type Drainer struct {
 	Cluster    store.Cluster // nil if no other node can use the store
 	Pool       *worker.Pool
 	DrainState *DrainState
 
-	mu sync.Mutex // makes the pool drain in the order of the changes
+	mu sync.Mutex // held while a change of the drain is passed to the pool, so that changes keep their order
 }
 
-// DrainState is this node's copy of which drains the store contains.
+// DrainState is this node's copy of the drains in the store that concern it.
 type DrainState struct {
 	AllDrained atomic.Bool // the store contains a drain of all nodes
 
 	mu           sync.Mutex
 	nodeDrained  bool // the store contains a drain of this node; guarded by mu
-	startedReads int  // number of reads of this node's drain that have begun; guarded by mu
+	startedReads int  // number of reads of this node's drain begun; guarded by mu
 	// lastAppliedRead is the value of startedReads for the newest read that was applied; guarded by mu.
 	lastAppliedRead int
 }
 
-// isDrained reports whether all nodes or this node are drained.
+// isDrained reports whether this node is drained, alone or together with all nodes.
 func (d *DrainState) isDrained() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.AllDrained.Load() || d.nodeDrained
 }
 
-// beginRead begins a read of whether this node is drained. The returned function records the result of the read. Reads
-// may finish in a different order than they began. So a result is ignored if the result of a later read was already
-// recorded.
+// beginRead must be called before a read of this node's drain from the store. The returned function records the
+// result of that read. Reads may finish in another order than they began. So record ignores a result if the
+// result of a later read was already recorded.
 func (d *DrainState) beginRead() (record func(on bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,8 +65,8 @@ func (d *DrainState) EndDrainCommand(node string) string {
 	return "queuectl drain --off"
 }
 
-// BeginDrainRead must be called before each read of whether this node is drained. The caller passes the
-// result of the read to the returned function record.
+// BeginDrainRead must be called before each read of this node's drain from the store. The caller passes the
+// result to the returned function, which records it and applies it to the pool.
 func (d *Drainer) BeginDrainRead() (record func(on bool)) {
 	setNodeDrain := d.DrainState.beginRead()
 	return func(on bool) {
@@ -74,8 +75,7 @@ func (d *Drainer) BeginDrainRead() (record func(on bool)) {
 	}
 }
 
-// ReloadNodeDrain reads from the store whether this node is drained, and stops or resumes starting jobs
-// accordingly.
+// ReloadNodeDrain reads this node's drain from the store and applies it to the pool.
 func (d *Drainer) ReloadNodeDrain(ctx context.Context) error {
 	record := d.BeginDrainRead()
 	drained, err := d.Cluster.IsDrained(ctx)
@@ -85,8 +85,8 @@ func (d *Drainer) ReloadNodeDrain(ctx context.Context) error {
 	return err
 }
 
-// ApplyDrain stops the pool from claiming jobs if all nodes or this node are drained. If neither is
-// drained, it lets the pool claim.
+// ApplyDrain stops the pool from claiming jobs if this node is drained, alone or together with all nodes.
+// Otherwise it lets the pool claim.
 func (d *Drainer) ApplyDrain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

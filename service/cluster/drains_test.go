@@ -2,8 +2,8 @@ package cluster
 
 import "testing"
 
-// The result of an older read of the store does not replace that of a newer one. The command that ends a drain
-// is the one for the drain of this node only if no drain of all nodes exists.
+// The result of an older read of the store does not replace that of a newer one. EndDrainCommand returns the
+// command for this node's drain only if no drain of all nodes exists.
 func TestNewestDrainReadCounts(t *testing.T) {
 	var d DrainState
 	older, newer := d.beginRead(), d.beginRead()

@@ -19,12 +19,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// JobRouter sends requests to the other nodes. See docs/decisions/0032 and 0106.
+// JobRouter sends requests about jobs to the other nodes that share the queue. See docs/decisions/0032 and
+// 0106.
 //
 // For example, node A gets a request to cancel a job whose lease node B holds. A finds the holder, stores the
-// request cancel for B in the database and waits for the answer (Forward). B reads the request, executes it like
-// a request from its own socket, and stores the answer (startRequests). A stops waiting if B's lease expires
-// (watchNode). Once another node has taken over the job, A repeats the request.
+// request cancel for B in the database and waits for the answer (Forward). B reads the request, executes it
+// like a request from its own socket, and stores the answer (startRequests). A stops waiting if B's lease
+// expires (watchNode). Once another node has taken over the job, A repeats the request.
 type JobRouter struct {
 	*NodeList
 	NodeRequests      store.NodeRequests // nil if Cluster is nil
@@ -37,18 +38,18 @@ type JobRouter struct {
 type Request struct {
 	Method string        `json:"method"`
 	Params any           `json:"params,omitempty"`
-	UID    int           `json:"uid"` // the peer that has sent the request to the first node
+	UID    int           `json:"uid"` // uid of the peer that sent the request to the first node
 	PID    int           `json:"pid,omitempty"`
 	Right  control.Right `json:"right"` // the right of the peer on the first node
-	// JobSeq is the number of the job that the request is about; 0 if Forward does not send the request. Params
-	// contains the job's id too, but another job can have that id by the time of the answer.
+	// JobSeq is the number of the job that the request is about; 0 if it is not about one job. Params contains
+	// only the job's id, which another job can have by the time of the answer.
 	JobSeq int64 `json:"seq,omitempty"`
 	// AllowedStates lists the states in which the request may change a job. An empty list means every state.
 	AllowedStates []queue.State `json:"states,omitempty"`
 
-	// AwaitsAttemptEnd says that the answer may come only after an attempt has ended.
+	// AwaitsAttemptEnd says that the answer may come only after the job's attempt has ended.
 	AwaitsAttemptEnd bool `json:"-"`
-	// IsSlow says that there may be many such requests, and that they may take seconds.
+	// IsSlow says that the request may take seconds and that many such requests may be in progress.
 	IsSlow bool `json:"-"`
 }
 
@@ -58,13 +59,14 @@ const (
 	requestTimeout = 10 * time.Minute
 	// readTimeout is how long one request waits for new output; the caller then sends another request.
 	readTimeout = 5 * time.Second
-	// maxParallelRequests is how many requests of each kind, fast or slow, one query reads at most.
+	// maxParallelRequests is the maximum number of requests that one query reads, separately for fast and slow
+	// ones.
 	maxParallelRequests = 64
 )
 
-// Forward sends a request to the node that holds the job's lease, if that is another node, and decodes the result
-// of its answer into result. held is false if no other node holds the lease. If the holder is lost while it ends
-// the job, Forward waits until the job has a new holder or none, and repeats the request.
+// Forward sends a request to the other node that holds the job's lease, and decodes the answer into result.
+// held is false if no other node holds the lease; no request is sent then. If the holder is lost during the
+// request, Forward waits until another node or none holds the lease, and repeats the request.
 func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (held bool, err error) {
 	req.JobSeq = seq
 	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {
@@ -80,7 +82,7 @@ func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result 
 	return false, nil
 }
 
-// send sends a request of the peer of ctx to a node, and decodes the result of the answer into result. It stops
+// send sends a request in the name of the peer of ctx to a node, and decodes the answer into result. It stops
 // waiting and returns an error when the node's lease has expired. answered is true if the result or the error
 // comes from the node.
 func (r *JobRouter) send(ctx context.Context, node int64, req Request, result any) (answered bool, err error) {
@@ -110,14 +112,14 @@ func (r *JobRouter) send(ctx context.Context, node int64, req Request, result an
 	return true, control.DecodeAnswer(raw, result)
 }
 
-// maxRemoteWaits is how many jobs on other nodes one user can wait for concurrently.
+// maxRemoteWaits is the maximum number of concurrent requests of one user that wait for a job on another node.
 const maxRemoteWaits = 16
 
-// NewRemoteWaitLimiter returns the Limiter of requests that wait for a job on another node.
+// NewRemoteWaitLimiter returns the limiter for requests that wait for a job on another node.
 func NewRemoteWaitLimiter() *fair.Limiter { return fair.NewLimiter(fair.Bound{Max: maxRemoteWaits}) }
 
-// watchNode cancels a request with a nodeLost error when the lease of the requested node has expired or the
-// node was removed.
+// watchNode calls cancel with a nodeLost error once the node's lease has expired or the node was removed. It
+// returns when ctx ends.
 func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error)) {
 	for {
 		select {
@@ -146,8 +148,8 @@ func (e nodeLost) Unwrap() error { return e.error }
 // IsNodeLost reports whether an error means that a node was lost or removed while it was handling a request.
 func IsNodeLost(err error) bool { return errors.As(err, new(nodeLost)) }
 
-// awaitTakeover waits until the lease of a lost node's job has moved to a live node or no longer exists. If
-// that takes longer than the duration of a node lease, it returns false.
+// awaitTakeover waits until a live node, or no node, holds the lease of a job whose node was lost. It returns
+// false after the duration of a node lease or after an error.
 func (r *JobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.Cluster.NodeLeaseDuration())
 	defer cancel()
@@ -163,7 +165,7 @@ func (r *JobRouter) awaitTakeover(ctx context.Context, seq int64) bool {
 	return err == nil
 }
 
-// PollInterval is the polling interval for states that are expected to change soon.
+// PollInterval is the delay between two checks for a change that is expected soon.
 const PollInterval = 250 * time.Millisecond
 
 // LeasedAttemptNumber returns the number of the attempt for which a node holds the job's lease. It returns 0 if no node
@@ -183,6 +185,6 @@ func (l *NodeList) NodeNameOf(ctx context.Context, seq int64) string {
 	if l.Cluster == nil {
 		return l.Node
 	}
-	names, _ := l.Cluster.LastNodeNames(ctx, []int64{seq}) // ignore the error, since the default is this node
+	names, _ := l.Cluster.LastNodeNames(ctx, []int64{seq}) // ignore the error and return this node's name
 	return cmp.Or(names[seq], l.Node)
 }

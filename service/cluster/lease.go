@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// LeaseKeeper renews the node lease and takes over the jobs of lost nodes.
+// LeaseKeeper renews the node lease (this node's right to run jobs), and takes over the jobs of lost nodes.
 type LeaseKeeper struct {
 	nodes   *NodeList
 	log     *slog.Logger
@@ -28,14 +28,14 @@ type LeaseKeeper struct {
 	takeoverRequest chan struct{}                  // wake-up: a lost node has left jobs to take over
 }
 
-// StoreFileName is the name of a file in the state directory. The file names the server database that held the
-// queue last. The file is empty if the queue was in the directory itself. Its modification time is the time
-// at which the queue first used the directory. Output files that are older may belong to another queue. If
-// the file does not exist, the queue has always used the directory.
+// StoreFileName is the name of a file in the state directory. The file names the server database that last held
+// the queue. An empty file means that the queue was in the state directory. The file's modification time is
+// when the queue first used the directory. Older output files may belong to another queue. Without the file,
+// the queue has used the directory from the beginning.
 const StoreFileName = "store.id"
 
-// DirFirstUsedAt returns when the current queue first used a state directory. It returns the zero time if the
-// queue has always used the directory.
+// DirFirstUsedAt returns when the current queue first used a state directory. The zero time means that the
+// queue has used the directory from the beginning.
 func DirFirstUsedAt(dir string) time.Time {
 	info, err := os.Stat(filepath.Join(dir, StoreFileName))
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *NodeList) IsStoreUnavailable(err error) bool {
 	return l.Cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
-// leaseMargin returns how long before the end of the node lease the runners end their jobs.
+// leaseMargin returns how long before the end of a node lease the runners must have ended their jobs.
 func leaseMargin(lease time.Duration) time.Duration { return lease / 6 }
 
 // NewLeaseKeeper returns a keeper of the node lease. Without a cluster, its methods do nothing.
@@ -58,7 +58,8 @@ func NewLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *LeaseKeeper {
 		takeoverRequest: make(chan struct{}, 1)}
 }
 
-// RenewLease renews the node lease and extends the time for which the runners may run jobs.
+// RenewLease renews the node lease and moves the time at which the runners must end their jobs if the lease
+// expires.
 func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	if k.nodes.Cluster == nil {
 		return nil
@@ -72,7 +73,9 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var deadline time.Time // none, unless the setting on_partition says so
+	// A zero deadline lets the runners continue without a lease. The setting on_partition may request a
+	// deadline.
+	var deadline time.Time
 	if k.nodes.Settings.Current().OnPartition == "stop" {
 		deadline = sent.Add(lease - leaseMargin(lease))
 	}
@@ -84,14 +87,14 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	return nil
 }
 
-// AnnounceWorkers renews the node lease soon, because the renewal also stores the number of workers.
+// AnnounceWorkers triggers a renewal of the node lease, because the renewal also stores the number of workers.
 func (k *LeaseKeeper) AnnounceWorkers() { queue.TrySend(k.workersChanged, struct{}{}) }
 
-// RenewalFailure returns why the last renewal of the node lease failed; nil if it succeeded.
+// RenewalFailure returns why the last renewal of the node lease failed, or nil if it succeeded.
 func (k *LeaseKeeper) RenewalFailure() *renewalFailure { return k.renewalFailure.Load() }
 
-// RunTakeovers takes over the jobs of lost nodes until ctx ends. It runs separately from RunRenewals, so
-// that a take-over does not delay the renewal of the node lease.
+// RunTakeovers takes over the jobs of lost nodes until ctx ends. It runs separately from RunRenewals, because a
+// takeover must not delay the renewal of the node lease.
 func (k *LeaseKeeper) RunTakeovers(ctx context.Context) {
 	for {
 		select {
@@ -128,7 +131,7 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 	}
 }
 
-// renewalFailure describes why a node cannot renew its lease.
+// renewalFailure describes why this node could not renew its lease.
 type renewalFailure struct {
 	Text          string
 	LeaseDeadline time.Time // from this time on, the node may not start jobs
@@ -147,7 +150,7 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-		case <-k.workersChanged: // the renewal also stores the number of workers
+		case <-k.workersChanged: // renew early, since the renewal stores the number of workers
 		}
 		wait = lease / 3
 		started := time.Now()
@@ -174,11 +177,11 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 	}
 }
 
-// sharedReloadDelay is the delay between a change in the store and the check whether settings have changed.
-// Because of the delay, one check covers several changes.
+// sharedReloadDelay is the delay between a change in the store and the check for changed settings. It lets one
+// check cover several changes.
 const sharedReloadDelay = 500 * time.Millisecond
 
-// StoreNodeRecord sets in the store which jobs this node may claim.
+// StoreNodeRecord stores the record of this node, which says which jobs this node may claim.
 func (l *NodeList) StoreNodeRecord(ctx context.Context) error {
 	return l.Store.SetNode(ctx, l.nodeRecord())
 }

@@ -44,8 +44,8 @@ func (l *NodeList) Nodes(ctx context.Context) (list []store.NodeState, err error
 	return []store.NodeState{n}, nil
 }
 
-// currentLoad returns this node's workers and throughput. The node stores them with its lease, so that other nodes
-// can read them.
+// currentLoad returns the number of this node's workers and its throughput. The renewal of the node lease
+// stores both for the other nodes.
 func (l *NodeList) currentLoad() store.Load {
 	byQueue := l.Pool.QueueThroughputsPerMinute()
 	if len(byQueue) > store.MaxLoadQueues {
@@ -58,8 +58,8 @@ func (l *NodeList) currentLoad() store.Load {
 	return store.Load{Workers: l.Pool.WantedWorkers(), EndedAttempts: l.Pool.ThroughputPerMinute(), EndedByQueue: byQueue}
 }
 
-// OtherNodesThroughput returns the throughput of the other nodes, as they reported it within the last minute.
-// It returns nothing if the store does not answer within BroadcastTimeout.
+// OtherNodesThroughput returns the number of jobs that the other nodes have finished per minute, in total and
+// by queue. If the store does not answer within BroadcastTimeout, it returns zero values.
 func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue map[string]int) {
 	byQueue = map[string]int{}
 	if l.Cluster == nil || !l.Cluster.HasOthers() {
@@ -82,9 +82,9 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue m
 	return sum, byQueue
 }
 
-// SetNodeNames sets the node that ran each job last, if several nodes share the queue. If a job ran on another
-// node, SetNodeNames removes the job's resource units, since only that node knows the units' names. If the
-// store does not answer, no node is set.
+// SetNodeNames sets in each view the name of the node that ran the job last, if several nodes share the queue.
+// If that is another node, it removes the names of the job's resource units, which only that node knows. If the
+// store does not answer, it sets no names.
 func (l *NodeList) SetNodeNames(ctx context.Context, views []control.Job) {
 	var seqs []int64
 	for i := range views {
@@ -105,8 +105,8 @@ func (l *NodeList) SetNodeNames(ctx context.Context, views []control.Job) {
 	}
 }
 
-// NodeNamed returns the current state of a node. If the queue is not shared, NodeNamed returns an error
-// that suggests a command, which the parameter instead holds.
+// NodeNamed returns the current state of the node with a name. If the queue is not shared, it returns an error
+// that suggests the command instead.
 func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
 	if l.Cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s",
@@ -126,7 +126,7 @@ func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store
 		cmp.Or(queue.DidYouMean(name, names), "; see: queuectl node list"))
 }
 
-// nodeRecord describes this node as the settings define it.
+// nodeRecord returns the record of this node for the store, as the settings define it.
 func (l *NodeList) nodeRecord() store.Node {
 	n := store.Node{Name: l.Node, Labels: l.Settings.Current().LabelsOfNode(), Resources: map[string]int{},
 		UnknownUIDs: l.Owners.UnknownUIDs()}

@@ -18,11 +18,11 @@ type OutputFiles struct {
 	Paths          config.Paths
 }
 
-// RunnersDir returns the directory of the service's own runners.
+// RunnersDir returns the directory of runners that run as the service's own account.
 func RunnersDir(p config.Paths) string { return filepath.Join(p.StateDir, "runner") }
 
-// OpenOutput opens an attempt's output file. If root's runners are used, OpenOutput also searches the
-// service's own directory, since restored files are there.
+// OpenOutput opens an attempt's output file. If runners run as root, it searches their directory and then the
+// directory of the service's own runners, where restored files are.
 func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
 	f, err := o.RunnerLocation.OpenOutput(ref)
 	if errors.Is(err, os.ErrNotExist) && o.RunnerLocation.SpawnSocket != "" {
@@ -31,7 +31,7 @@ func (o *OutputFiles) OpenOutput(ref string) (*os.File, error) {
 	return f, err
 }
 
-// readPiece reads a piece of an output file. It returns a not-found error if this node does not have the file.
+// readPiece reads a piece of an output file. If this node does not have the file, it returns a not-found error.
 func (o *OutputFiles) readPiece(p outputReadRequest) (piece *outputPiece, err error) {
 	f, err := o.OpenOutput(p.Ref)
 	if errors.Is(err, os.ErrNotExist) {

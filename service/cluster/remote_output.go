@@ -11,15 +11,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputMethod is the one request that only nodes send. It reads output from a position, which no control request does.
-// The node that sends it has checked that the peer may see the output.
+// outputMethod is the method of the request to read output from a position. Only nodes send it; the control
+// protocol has no such method. The sending node has checked that the peer may see the output.
 const outputMethod = "output"
 
-// maxOutputPieceBytes is the maximum number of bytes of an output file in one answer to another node.
+// maxOutputPieceBytes is the maximum number of bytes of an output file that one answer to another node
+// contains.
 const maxOutputPieceBytes = 256 << 10
 
-// outputReadRequest holds the parameters of outputMethod. It reads an output file if Ref is set, and
-// otherwise the output of a running attempt.
+// outputReadRequest holds the parameters of outputMethod. If Ref is set, the request reads the output file with
+// that name. Otherwise it reads the output of a running attempt.
 type outputReadRequest struct {
 	JobSeq        int64         `json:"seq,omitempty"` // number of the job
 	Cursor        output.Cursor `json:"cursor"`
@@ -29,36 +30,36 @@ type outputReadRequest struct {
 	Offset int64  `json:"at,omitempty"` // offset in the file, in bytes
 }
 
-// outputPiece is the result of outputMethod.
+// outputPiece is the result of outputMethod: a piece of a file or of a running attempt's output.
 type outputPiece struct {
 	Data []byte `json:"data,omitempty"`
 
 	Size int64 `json:"size,omitempty"` // size of the whole file, in bytes
 
-	// The next fields are set for a running attempt. Data is then encoded by output.AppendChunks. It is empty if
-	// the attempt has printed nothing for readTimeout.
+	// The next fields are set only for a running attempt. Data is then encoded by output.AppendChunks, and is
+	// empty if the attempt has printed nothing for readTimeout.
 	LeaseHeld  bool          `json:"held,omitempty"` // the node holds the job's lease
 	Cursor     output.Cursor `json:"cursor"`         // position after Data
 	IsComplete bool          `json:"done,omitempty"`
 }
 
-// errOutputNode says that the node that has a job's output does not answer.
+// errOutputNode says that the node with a job's output does not answer.
 var errOutputNode = queue.Errorf(queue.CodeUnavailable,
 	"the node that has the job's output does not answer; see: queuectl node list")
 
-// readOnNode reads output on another node.
+// readOnNode asks another node to read output, and returns the answer.
 func (r *JobRouter) readOnNode(ctx context.Context, node int64, p outputReadRequest) (piece *outputPiece, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*readTimeout, errOutputNode)
 	defer cancel()
 	piece = &outputPiece{}
 	_, err = r.send(ctx, node, Request{Method: outputMethod, Params: p, IsSlow: true}, piece)
-	if p.Ref != "" && IsNodeLost(err) { // no other node takes over an output file
+	if p.Ref != "" && IsNodeLost(err) { // final: another node never takes over an output file
 		err = errOutputNode
 	}
 	return piece, err
 }
 
-// readForOtherNode reads output for another node.
+// readForOtherNode reads output that another node has requested.
 func (r *JobRouter) readForOtherNode(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	if p.Ref != "" {
 		return r.OutputFiles.readPiece(p)
@@ -72,7 +73,7 @@ func (r *JobRouter) readForOtherNode(ctx context.Context, p outputReadRequest) (
 	return piece, err
 }
 
-// readLocal reads output of an attempt that runs on this node.
+// readLocal reads the output of an attempt that runs on this node, and waits for new output if p says so.
 func (r *JobRouter) readLocal(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	chunk, ok, err := r.Pool.ReadOutput(ctx, p.JobSeq, p.Cursor, p.WaitForOutput)
 	if err != nil || !ok {
@@ -81,7 +82,7 @@ func (r *JobRouter) readLocal(ctx context.Context, p outputReadRequest) (*output
 	return &outputPiece{LeaseHeld: true, Cursor: chunk.Cursor, IsComplete: chunk.LogComplete, Data: chunk.Data}, nil
 }
 
-// readRemote reads output of an attempt that runs on another node.
+// readRemote reads the output of an attempt from the other node that runs it.
 func (r *JobRouter) readRemote(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	if r.Cluster == nil {
 		return &outputPiece{}, nil
@@ -93,8 +94,8 @@ func (r *JobRouter) readRemote(ctx context.Context, p outputReadRequest) (*outpu
 	return r.readOnNode(ctx, node, p)
 }
 
-// ReadOutput reads output of a running job on any node. With wait, it waits until there is some. ok
-// is false if no node runs the job.
+// ReadOutput reads the output of a running job, which may run on any node. With wait, it waits until the job
+// has printed something. ok is false if no node runs the job.
 func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece,
 	ok bool, err error) {
 	p := outputReadRequest{JobSeq: seq, Cursor: cursor, WaitForOutput: wait}
@@ -102,7 +103,7 @@ func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cur
 	for lastAnswer := time.Now(); err == nil && !piece.LeaseHeld; {
 		remote, failed := r.readRemote(ctx, p)
 		switch {
-		// nothing was printed
+		// The job has printed nothing.
 		case failed == nil && wait && remote.LeaseHeld && !remote.IsComplete && remote.Cursor == cursor:
 			lastAnswer = time.Now()
 		case failed == nil || !wait || !errors.Is(failed, queue.ErrUnavailable):
@@ -125,7 +126,7 @@ func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cur
 	return piece, piece.LeaseHeld, err
 }
 
-// outputFile is an output file on this node or on another.
+// outputFile is an open output file, on this node or on another.
 type outputFile interface {
 	io.ReaderAt
 	io.Closer
@@ -159,8 +160,8 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (ou
 	return nil, err
 }
 
-// remoteOutput is an output file on another node. It keeps the piece that it read last, so that small reads
-// cause few requests.
+// remoteOutput is an output file on another node. It caches the piece that it read last, so that several small
+// reads need only one request.
 type remoteOutput struct {
 	ctx          context.Context
 	router       *JobRouter
@@ -170,7 +171,7 @@ type remoteOutput struct {
 	cachedPiece  []byte
 }
 
-// fetchPiece reads the piece at an offset.
+// fetchPiece reads the piece at an offset from the other node and caches it.
 func (o *remoteOutput) fetchPiece(offset int64) error {
 	piece, err := o.router.readOnNode(o.ctx, o.node, outputReadRequest{Ref: o.ref, Offset: offset})
 	if errors.Is(err, queue.ErrNotFound) {

@@ -15,13 +15,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Responder answers the requests of other nodes.
+// Responder answers the requests that other nodes send to this node.
 type Responder struct {
 	Log    *slog.Logger
 	Node   string // name of this node
 	Router *JobRouter
 	API    control.API
-	// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
+	// ReloadShared reads from the store the settings and drains of all nodes and of this node, and applies
+	// them.
 	ReloadShared func(ctx context.Context) error
 
 	// requestCancels holds the cancel functions of the requests that are being answered, by request number.
@@ -31,9 +32,9 @@ type Responder struct {
 
 type relayedKey struct{}
 
-// RelayedRequest reports whether the request of ctx comes from another node. If such a request concerns all nodes, its
-// handler answers for this node alone. states lists the states in which a verb may change a job; an empty list
-// means every state.
+// RelayedRequest reports whether the request of ctx comes from another node. The handler of a relayed request
+// acts on this node alone, even if the request concerns all nodes. states lists the states in which the request
+// may change a job; an empty list means every state.
 func RelayedRequest(ctx context.Context) (states []queue.State, relayed bool) {
 	req, relayed := ctx.Value(relayedKey{}).(*Request)
 	if relayed {
@@ -42,16 +43,15 @@ func RelayedRequest(ctx context.Context) (states []queue.State, relayed bool) {
 	return states, relayed
 }
 
-// MatchesRelayedJob reports whether the request of ctx may be about the job with the number seq. It returns false
-// for a request from another node about an earlier job with the same id.
+// MatchesRelayedJob reports whether the request of ctx may act on the job with the number seq. It returns false
+// only for a request from another node that is about an earlier job with the same id.
 func MatchesRelayedJob(ctx context.Context, seq int64) bool {
 	req, _ := ctx.Value(relayedKey{}).(*Request)
 	return req == nil || req.JobSeq == 0 || req.JobSeq == seq
 }
 
-// ExecuteRequest executes a request of another node. The other node has determined the right of the
-// peer. This node checks that this right covers the request, like the right of a peer on its own
-// socket.
+// ExecuteRequest executes a request of another node. The other node has determined the peer's right. This node
+// checks that this right suffices for the request, as it does for a request on its own socket.
 func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result any, err error) {
 	var req struct {
 		Request
@@ -85,8 +85,8 @@ func (r *Responder) ExecuteRequest(ctx context.Context, request []byte) (result 
 	return result, err
 }
 
-// startRequests starts a goroutine for each request of another node, since some requests take long.
-// startRequests also cancels the requests whose senders no longer wait.
+// startRequests starts a goroutine for each request of another node, since some requests take long. It also
+// cancels the requests whose senders have stopped waiting.
 func (r *Responder) startRequests(ctx context.Context) {
 	r.cancelAbandoned(ctx)
 	var list []store.NodeRequest
@@ -94,7 +94,7 @@ func (r *Responder) startRequests(ctx context.Context) {
 		for more := true; more; {
 			some, err := r.Router.NodeRequests.TakeRequests(ctx, slow, maxParallelRequests)
 			if more = err == nil && len(some) == maxParallelRequests; err != nil {
-				break // the next notification causes another read of these requests
+				break // the next notification triggers another read of these requests
 			}
 			list = append(list, some...)
 		}
@@ -126,7 +126,7 @@ func (r *Responder) startRequests(ctx context.Context) {
 	}
 }
 
-// cancelAbandoned cancels the requests whose senders no longer wait for the answer.
+// cancelAbandoned cancels the requests whose senders have stopped waiting for the answer.
 func (r *Responder) cancelAbandoned(ctx context.Context) {
 	var started []int64
 	r.requestCancels.Range(func(n, _ any) bool {
@@ -144,8 +144,8 @@ func (r *Responder) cancelAbandoned(ctx context.Context) {
 	}
 }
 
-// ServeCluster answers requests of other nodes and applies shared settings that other nodes have changed,
-// until ctx ends.
+// ServeCluster runs until ctx ends. It answers the requests of other nodes, and applies the shared settings
+// that other nodes have changed.
 func (r *Responder) ServeCluster(ctx context.Context) {
 	if r.Router.Cluster == nil {
 		return
@@ -173,7 +173,7 @@ func (r *Responder) ServeCluster(ctx context.Context) {
 				lastError = ""
 			case ctx.Err() == nil:
 				changedAt = time.Now()
-				if lastError != err.Error() { // log each error only once, since it may last long
+				if lastError != err.Error() { // log the same error only once
 					lastError = err.Error()
 					r.Log.Warn("this node has not applied settings that changed on another node; it tries again every "+
 						sharedReloadDelay.String(), "error", strings.TrimSuffix(err.Error(), "; try again later"))

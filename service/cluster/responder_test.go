@@ -29,7 +29,7 @@ func newResponder(cancel func(context.Context, control.Selection) (control.BulkR
 	return &Responder{Node: "b", Log: slog.New(slog.DiscardHandler), API: &fakeAPI{cancel: cancel}}
 }
 
-// The handler of a relayed request gets the peer, the parameters and the states that the request names.
+// The handler of a request from another node gets the peer, the parameters and the states in that request.
 func TestRelayedRequestKeepsItsPeer(t *testing.T) {
 	type call struct {
 		peer   control.Peer
@@ -56,7 +56,7 @@ func TestRelayedRequestKeepsItsPeer(t *testing.T) {
 	}
 }
 
-// A node that cannot execute a request says why, and names itself.
+// If a node cannot execute a request, its answer gives the reason and the name of the node.
 func TestRejectedRequestsNameTheNode(t *testing.T) {
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) { panic("broken") })
 	const unknown = "node b runs a queuectl version that does not know the request "
@@ -77,7 +77,7 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 	}
 }
 
-// An error of a handler keeps its text, even if it has the code of an unknown method.
+// An error of a handler with the code unsupported keeps its text: it is not mistaken for an unknown method.
 func TestUnsupportedByAHandlerIsNotAnUnknownMethod(t *testing.T) {
 	failure := queue.Errorf(queue.CodeUnsupported, "this system has no such signal")
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
@@ -111,8 +111,8 @@ func (f *fakeRequests) SendReply(_ context.Context, _ int64, answer []byte) erro
 	return nil
 }
 
-// The sender gets the result or the error of the handler, as on the socket. If an answer is too long,
-// the sender gets an error.
+// The sender of a request gets the result or the error of the handler, as a client on the socket does. If the
+// answer is too long, the sender gets an error.
 func TestAnswersOfOtherNodes(t *testing.T) {
 	denied := &queue.Error{Code: queue.CodeWrongState, Field: "id", Message: "the job has ended"}
 	most := store.MaxReplyBytes - len(control.EncodeAnswer(control.BulkResult{DoneIDs: []string{""}}, nil))

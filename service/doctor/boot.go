@@ -2,8 +2,8 @@ package doctor
 
 import "github.com/queuectl/queuectl/store"
 
-// BootNotes returns a note for jobs that are due much later: the service does not start at boot. If it does
-// start at boot, BootNotes returns nothing.
+// BootNotes returns a note for the user who enqueues jobs that are due much later, if the service does not
+// start at boot. Otherwise it returns nothing.
 func (h *HealthCheck) BootNotes() []string {
 	if advice := h.bootAdvice(); advice != "" {
 		return []string{"this service does not start at boot, so no job runs after a reboot until you start " +
@@ -12,8 +12,8 @@ func (h *HealthCheck) BootNotes() []string {
 	return nil
 }
 
-// bootAdvice returns advice on how to make the service start at boot. It returns "" if the service already does so, or
-// if that is unknown.
+// bootAdvice returns advice on how to make the service start at boot. It returns "" if the service starts at
+// boot, or if that is unknown.
 func (h *HealthCheck) bootAdvice() string {
 	if h.BootAdvice == nil {
 		return ""

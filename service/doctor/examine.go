@@ -1,4 +1,4 @@
-// Package doctor finds problems that keep a queue from working well, and says how to solve them.
+// Package doctor finds problems that keep a queue from working well, and suggests how to solve them.
 //
 // Start with Examiner, which implements control.API's Doctor, and with HealthCheck, which finds the problems that
 // a status shows.
@@ -22,13 +22,13 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Examiner checks the queue and its environment.
+// Examiner checks the queue and its environment for the command doctor.
 type Examiner struct {
 	*HealthCheck
-	SocketInherited func() bool // reports whether the service did not create its socket
+	SocketInherited func() bool // reports whether another process created the socket
 }
 
-// runnerReplyTimeout is how long doctor waits for a runner to answer.
+// runnerReplyTimeout is how long Examiner waits for a runner to answer.
 const runnerReplyTimeout = 2 * time.Second
 
 // Doctor implements control.API.
@@ -60,7 +60,7 @@ func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 	if p.Verify && x.Maintainer == nil {
 		return control.Diagnosis{}, ErrNoFiles
 	}
-	// If a slow disk delays the store, the check would only wait for the disk.
+	// A slow disk already delays the store, so a check of all data would only add load.
 	if p.Verify && x.Maintainer.SlowCommitError() == nil {
 		var lastReport time.Time
 		found, err := x.Maintainer.Verify(ctx, x.OutputFiles.OutputDirs(), func(done, total int64) error {
@@ -83,12 +83,12 @@ func (x *Examiner) Doctor(ctx context.Context, p control.Doctor, each func(contr
 	return Diagnose(list), nil
 }
 
-// Diagnose summarizes findings. It lists equal findings once.
+// Diagnose summarizes findings. It lists a finding once, even if several checks have found it.
 func Diagnose(list []store.Finding) control.Diagnosis {
 	d := control.Diagnosis{Level: string(store.LevelOK)}
 	for i, f := range list {
 		if slices.Contains(list[:i], f) {
-			continue // both the quick and the thorough check have found this; list it once
+			continue // the quick and the thorough check have both found this
 		}
 		if f.Level == store.LevelFailure || f.Level == store.LevelWarning && d.Level == string(store.LevelOK) {
 			d.Level = string(f.Level)
@@ -108,7 +108,7 @@ func (x *Examiner) ExamineAccess() []store.Finding {
 	return nil
 }
 
-// examineInherited reports the attributes that the service inherited from the process that started it.
+// examineInherited reports restrictions that the service inherited from the process that started it.
 func (x *Examiner) examineInherited() (list []store.Finding) {
 	for _, attribute := range x.InheritedRestrictions {
 		list = append(list, store.Finding{
@@ -121,18 +121,19 @@ func (x *Examiner) examineInherited() (list []store.Finding) {
 	return list
 }
 
-// ExamineStoreFile checks the access rights of the file with the database URL, which may contain a password.
+// ExamineStoreFile reports whether other accounts can read the file with the database URL, which may contain a
+// password.
 func ExamineStoreFile(path string) []store.Finding {
 	info, err := os.Stat(path)
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 {
-		// On Windows, the directory's access rights protect the file.
+		// On Windows, only the directory's access rights protect the file.
 		return nil
 	}
 	return []store.Finding{{Check: "store", Level: store.LevelWarning,
 		Message: path + " contains the database URL and can be read by all users", Advice: "chmod o-r " + path}}
 }
 
-// examinePrograms checks whether the program files are still those that are running.
+// examinePrograms reports program files that have changed since the service started.
 func (x *Examiner) examinePrograms() (list []store.Finding) {
 	for _, p := range x.Programs {
 		now, err := os.Stat(p.Path)
@@ -154,8 +155,8 @@ func (x *Examiner) examinePrograms() (list []store.Finding) {
 	return list
 }
 
-// describeEnforcement describes how a job's output, time and process tree are limited on this machine. The
-// parameter grouped says whether control groups enforce the limits.
+// describeEnforcement describes how the output, run time and process tree of jobs are limited on this machine.
+// grouped says whether control groups enforce the limits.
 func (x *Examiner) describeEnforcement(grouped bool) string {
 	if grouped {
 		return enforcementWithCgroupsText
@@ -176,7 +177,7 @@ func EndRunnerAdvice(pid int64) string {
 	return fmt.Sprintf(endHungRunnerAdvice, pid)
 }
 
-// examineRunners checks whether the runners answer.
+// examineRunners reports runners that do not answer.
 func (x *Examiner) examineRunners() []store.Finding {
 	live, unresponsive := x.Pool.CheckRunners(runnerReplyTimeout)
 	var list []store.Finding
@@ -202,18 +203,18 @@ func ProgramFiles(runner string) (list []parts.ProgramFile) {
 	return list
 }
 
-// ErrNoFiles is the error of operations that need a store in files.
+// ErrNoFiles is the error of an operation that needs the store's files, if the store is a database server.
 var ErrNoFiles = queue.Errorf(queue.CodeUnsupported,
 	"this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
 
 // ProgressInterval is the minimum interval between two progress messages.
 const ProgressInterval = 100 * time.Millisecond
 
-// maxFormerNames is the maximum number of former owners that doctor names in one finding.
+// maxFormerNames is the maximum number of former owners that one finding names.
 const maxFormerNames = 20
 
-// ExamineOwners returns a doctor finding that lists accounts that have jobs but lost their uid. If no account
-// has lost its uid, it reads no jobs.
+// ExamineOwners returns a finding that lists the former accounts: those that have jobs but have lost their uid.
+// It reads jobs only if such an account exists.
 func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	former, names := x.Owners.FormerNames(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPageRows}
@@ -252,7 +253,7 @@ func (x *Examiner) ExamineOwners(ctx context.Context) []store.Finding {
 	}}
 }
 
-// examineUsers reports the users whose jobs use nearly their whole quota.
+// examineUsers reports the users whose jobs have almost used up their quota of bytes.
 func (x *Examiner) examineUsers() (list []store.Finding) {
 	most := x.Quota.MaxBytesPerUser()
 	for _, u := range x.Quota.NearQuota() {

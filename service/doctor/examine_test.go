@@ -25,7 +25,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// fakeStore is a store in files with given findings.
+// fakeStore is a store in files that returns the given findings.
 type fakeStore struct {
 	store.Store
 	store.Maintainer
@@ -46,7 +46,8 @@ func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, each func(done
 	return s.thorough, errors.Join(s.verifyErr, each(1, 2))
 }
 
-// newExaminer returns an examiner of a service whose queue is in s. The service has no workers and runs no jobs.
+// newExaminer returns an Examiner for a service whose queue is in s. The service has no workers and runs no
+// jobs.
 func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	t.Helper()
 	s.Store = memstore.New(queue.Order{})
@@ -83,7 +84,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	}
 }
 
-// diagnose runs the examiner, and returns the findings that a check reported.
+// diagnose runs the Examiner, and returns the level of the diagnosis and the findings of one check.
 func diagnose(t *testing.T, d *Examiner, verify bool, check string) (level string, list []control.Finding) {
 	t.Helper()
 	got, err := d.Doctor(t.Context(), control.Doctor{Verify: verify}, func(control.Progress) error { return nil })
@@ -93,7 +94,7 @@ func diagnose(t *testing.T, d *Examiner, verify bool, check string) (level strin
 	return got.Level, slices.DeleteFunc(got.Findings, func(f control.Finding) bool { return f.Check != check })
 }
 
-// The level of a diagnosis is that of its worst finding, and an equal finding appears once.
+// The level of a diagnosis is that of its worst finding. Equal findings appear once.
 func TestDiagnosisHasTheWorstLevel(t *testing.T) {
 	ok, warning, failure := store.Finding{Check: "a", Level: store.LevelOK, Message: "fine"},
 		store.Finding{Check: "b", Level: store.LevelWarning, Message: "odd", Advice: "look"},
@@ -117,8 +118,8 @@ func TestDiagnosisHasTheWorstLevel(t *testing.T) {
 	}
 }
 
-// A diagnosis contains what the store finds quickly and, on request, what it finds when it checks all data. What both
-// find appears once.
+// A diagnosis contains the findings of the store's quick check and, on request, those of its check of all data.
+// A finding of both appears once.
 func TestDoctorAsksTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{quick: []store.Finding{{Check: "data", Level: store.LevelWarning, Message: "one"}},
@@ -134,8 +135,8 @@ func TestDoctorAsksTheStore(t *testing.T) {
 	})
 }
 
-// If the store cannot check all data now, the diagnosis says so, and still contains the other findings. On a disk that
-// does not answer, the check is not even tried.
+// If the store cannot check all data now, the diagnosis says so, and still contains the other findings. If the
+// disk does not answer, the check is not tried.
 func TestDoctorReportsACheckThatIsNotPossibleNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{quick: []store.Finding{{Check: "data", Level: store.LevelOK, Message: "one"}},
@@ -172,7 +173,8 @@ func TestDoctorOfAServerQueue(t *testing.T) {
 	})
 }
 
-// The problems of a status appear as one finding. It is a failure if the queue cannot work at all.
+// All problems that a status shows appear as one finding. The finding is a failure if the queue cannot work at
+// all.
 func TestProblemsOfTheStatusAreOneFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeStore{walEr: errors.New("the log grows")}
@@ -191,7 +193,7 @@ func TestProblemsOfTheStatusAreOneFinding(t *testing.T) {
 	})
 }
 
-// Each part that the examiner knows adds its findings.
+// A diagnosis contains findings about each part of the service.
 func TestDoctorAsksEachPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		program := filepath.Join(t.TempDir(), "queuectld")
@@ -216,7 +218,7 @@ func TestDoctorAsksEachPart(t *testing.T) {
 	})
 }
 
-// A status line lists a bounded number of problems, and says first how bad they are.
+// A status line lists a limited number of problems. It begins with how bad they are.
 func TestHealthIsOneLine(t *testing.T) {
 	many := make([]string, maxProblems+2)
 	for i := range many {

@@ -14,10 +14,10 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// HealthCheck finds the problems that keep the queue from running jobs.
+// HealthCheck finds the problems that keep the queue from running jobs. Its results appear in the status.
 type HealthCheck struct{ *parts.Dependencies }
 
-// Problems returns the problems that keep the queue from running jobs. failing reports whether the queue cannot
+// Problems returns the problems that keep the queue from running jobs. failing says whether the queue cannot
 // work at all. Problems sends requests to the runners.
 func (h *HealthCheck) Problems(ctx context.Context) (list []string, failing bool) {
 	if h.Maintainer != nil {
@@ -111,8 +111,7 @@ func HealthText(problems []string, failing bool) string {
 }
 
 // NoRunnerProblem explains that no job can start because there is no runner. It returns the cause and the next
-// step for the user. The text is "" if there is a runner, or if the first try to start one is still in
-// progress. The reasons of a node, status and doctor use it.
+// step for the user. Both are "" if there is a runner, or if the first try to start one is still in progress.
 func (h *HealthCheck) NoRunnerProblem() (text, next string) {
 	err := h.Pool.RunnerError()
 	var launcher *runner.LauncherError
@@ -125,8 +124,8 @@ func (h *HealthCheck) NoRunnerProblem() (text, next string) {
 	return fmt.Sprintf("no jobs can start: %v", err), "see the log of the service; the service will try again"
 }
 
-// launcherProblem returns the line of status about runners that cannot start. It reports a launcher that
-// has stopped even if a runner still exists for the jobs. It returns "" if no problem is known.
+// launcherProblem returns a line for the status that says why runners cannot start. It also reports that the
+// launcher has stopped, even while a runner still exists. It returns "" if it knows no problem.
 func (h *HealthCheck) launcherProblem() string {
 	if text, next := h.NoRunnerProblem(); text != "" {
 		return text + "; " + next

@@ -9,13 +9,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// limitReportTimeout is how long a request waits for a runner to report which limits are enforced, if none has
-// reported yet. See docs/decisions/0044.
+// limitReportTimeout is how long a request waits for the first report of a runner. The report says which limits
+// the runner enforces. See docs/decisions/0044.
 const limitReportTimeout = 5 * time.Second
 
-// UnenforcedLimits returns which limits of the jobs are not fully enforced on this machine. If no runner
-// has reported yet, it returns all limits of the jobs. With require, it returns an error if a limit of a
-// job is not enforced.
+// UnenforcedLimits returns the names of those limits of the jobs that this machine does not fully enforce. If
+// no runner has reported yet, it returns all limits of the jobs. If require is set and the list is not empty,
+// it returns an error instead.
 func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, require bool) (names []string,
 	err error) {
 	if !queue.HasAnyLimit(jobs) {
@@ -23,7 +23,7 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 	}
 	wait := limitReportTimeout
 	if !require {
-		// Wait for a runner's report only if the service started less than limitReportTimeout ago.
+		// Wait for a runner's report only while the service started less than limitReportTimeout ago.
 		wait -= h.Store.Now().Time().Sub(h.AllNodes.StartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
@@ -43,8 +43,8 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 	return names, nil
 }
 
-// limitError returns the error for required limits that are not enforced. jobs is the number of jobs in the
-// request.
+// limitError returns the error for limits that the user requires but this machine does not enforce. jobs is the
+// number of jobs in the request.
 func limitError(lacks []queue.UnenforcedLimit, jobs int) error {
 	short := lacks[0]
 	what, leaveOut := "this limit is not enforced on this machine", "this limit"
@@ -72,8 +72,8 @@ func limitError(lacks []queue.UnenforcedLimit, jobs int) error {
 	return e
 }
 
-// examineEnforcement reports how each limit is enforced. It warns of the limits that --require-limits rejects
-// on this machine.
+// examineEnforcement reports how this machine enforces each limit. It warns of the limits for which
+// --require-limits rejects jobs.
 func (x *Examiner) examineEnforcement(ctx context.Context) (list []store.Finding) {
 	timeoutCtx, cancel := context.WithTimeout(ctx, runnerReplyTimeout)
 	defer cancel()

@@ -41,8 +41,7 @@ func softLimit(resource int) (n uint64, ok bool) {
 	return uint64(limit.Cur), true
 }
 
-// CheckFileLimits returns an error if a resource limit of this process would make the service fail during its
-// work.
+// CheckFileLimits returns an error if this process may open too few files for the service to work.
 func CheckFileLimits() error {
 	if n, ok := softLimit(unix.RLIMIT_NOFILE); ok && n < serviceDescriptors+minConnections {
 		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit "+
@@ -51,8 +50,8 @@ func CheckFileLimits() error {
 	return process.CheckLimits()
 }
 
-// MaxConnections returns the maximum numbers of connections, in total and per user. If there are too few
-// descriptors for the numbers in the settings, it reduces both in the same proportion.
+// MaxConnections returns the maximum numbers of connections, in total and per user. If the process may open too
+// few files for the numbers in the settings, it reduces both in the same proportion.
 func MaxConnections(c *config.Config) (all, user int) {
 	all, user = c.MaxConnections, c.MaxConnectionsPerUser
 	n, ok := softLimit(unix.RLIMIT_NOFILE)
@@ -63,7 +62,7 @@ func MaxConnections(c *config.Config) (all, user int) {
 	return all, user
 }
 
-// examineResourceLimits checks whether the process's resource limits suffice for the settings.
+// examineResourceLimits reports resource limits of this process that are too low for the settings.
 func examineResourceLimits(c *config.Config) (list []store.Finding) {
 	warn := func(next, format string, args ...any) {
 		list = append(list, store.Finding{Check: "limits", Level: store.LevelWarning, Message: fmt.Sprintf(format, args...),

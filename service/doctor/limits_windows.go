@@ -9,16 +9,16 @@ import (
 const enforcementText = "the runner enforces timeouts and output limits; job objects, which no process can leave, " +
 	"contain the process trees of jobs and limit memory, processors and the number of processes"
 
-// enforcementWithCgroupsText equals enforcementText, because job objects are always available.
+// enforcementWithCgroupsText equals enforcementText, because Windows has no control groups.
 const enforcementWithCgroupsText = enforcementText
 
-// CheckFileLimits returns nil, since Windows has no resource limits that would make the service fail.
+// CheckFileLimits returns nil, since Windows does not limit the number of open files.
 func CheckFileLimits() error { return nil }
 
-// MaxConnections returns the maximum numbers of connections, in total and per user.
+// MaxConnections returns the maximum numbers of connections in the settings, in total and per user.
 func MaxConnections(c *config.Config) (all, user int) {
 	return c.MaxConnections, c.MaxConnectionsPerUser
 }
 
-// examineResourceLimits reports nothing: on Windows, only memory limits the number of open files.
+// examineResourceLimits reports nothing, since on Windows only memory limits the number of open files.
 func examineResourceLimits(*config.Config) []store.Finding { return nil }

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ExaminePaths reports which files other accounts can use although they should not: the socket, the
-// outputs and the state directory. The parameter socket is the mode that the socket may have.
+// ExaminePaths reports access of other accounts to the socket, the output files and the state directory, if
+// they should not have it. socket is the mode that the control socket may have.
 func ExaminePaths(p config.Paths, socket fs.FileMode) []store.Finding {
 	var list []store.Finding
 	for _, c := range []struct {
@@ -35,9 +35,9 @@ func ExaminePaths(p config.Paths, socket fs.FileMode) []store.Finding {
 	return append(list, examineStateDir(p)...)
 }
 
-// examineStateDir warns if other accounts can list the state directory. It checks only a directory that
-// belongs to the service's account. If the directory contains a socket that is open to other accounts, the
-// mode that examineStateDir suggests still lets them reach the socket.
+// examineStateDir warns if other accounts can list the state directory. It checks only a directory that belongs
+// to the service's account. It suggests a mode. If the directory contains a socket for other accounts, that
+// mode still lets them reach the socket.
 func examineStateDir(p config.Paths) []store.Finding {
 	info, err := os.Stat(p.StateDir)
 	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {

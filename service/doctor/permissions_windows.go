@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ExaminePaths reports which accounts can use the state directory, except the system, administrators and the
-// account or user of the service. The pipe has its own access list, which [access] defines.
+// ExaminePaths reports which accounts can use the state directory. It leaves out accounts that need access: the
+// system, administrators, and the account or user of the service. It does not check the control pipe.
 func ExaminePaths(p config.Paths, _ fs.FileMode) []store.Finding {
 	dir := p.StateDir
 	var others []string

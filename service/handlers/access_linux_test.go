@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 )
 
-// dora simulates getent on a machine with a network directory whose only user is dora.
+// dora simulates the program getent on a machine with a network directory of users. Its only user is dora.
 func dora(database, key string) (string, error) {
 	return map[string]string{
 		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
@@ -20,8 +20,8 @@ func dora(database, key string) (string, error) {
 	}[database+" "+key], nil
 }
 
-// A user who exists only in a network directory can be named wherever a local user can. These places are
-// [access], the account of all jobs, --user and names in replies.
+// A user that exists only in a network directory can be named wherever a local user can: in [access], as the
+// account of all jobs, in --user, and in replies.
 func TestUsersOfADirectory(t *testing.T) {
 	with := func(settings map[string]string) *rig {
 		t.Helper()
@@ -58,13 +58,12 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// blockDirectory makes the directory call wait before each answer. Each answer says that the user is
-// unknown.
+// blockDirectory makes look-ups of users call wait before they answer that the user is unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
 	d.LookupFunc = func(string, string) (string, error) { wait(); return "", nil }
 }
 
-// While the change of one setting waits for a directory that hangs, another setting can be changed.
+// While a change of one setting waits for a directory of users that hangs, another setting can be changed.
 func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
 	s := newServiceWithStore(t)
 	called, answer := make(chan struct{}), make(chan struct{})

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newSettingsRig returns a service with the given settings. The service runs no jobs. It has root's runners if
-// its run_as needs them.
+// newSettingsRig returns a service with the given settings. The service runs no jobs. It uses runners that run
+// as root if its setting run_as needs them.
 func newSettingsRig(t testing.TB, pairs ...string) *rig {
 	t.Helper()
 	o := rigOptions{settings: map[string]string{}}
@@ -75,7 +75,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 	}
 }
 
-// If jobs run as their submitters, a job runs as the user that it names. If all jobs run as one account, a
+// If jobs run as their submitters, a job that names a user runs as that user. If all jobs run as one account, a
 // waiting job is shown with that account. An ended job is always shown with its own user.
 func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 	self := accounts.CurrentUser()
@@ -103,8 +103,8 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 	}
 }
 
-// A user who edits another user's job cannot change what it executes, and cannot store the placeholder of a
-// hidden value.
+// A user who edits another user's job cannot change what it executes, and cannot store the placeholder that
+// replaces a hidden value.
 func TestEditsOfOthersJobs(t *testing.T) {
 	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{AsUID: new(61301)}}
 	for _, c := range []struct {
@@ -152,8 +152,8 @@ func TestEditsOfOthersJobs(t *testing.T) {
 	}
 }
 
-// Admins see the URL of the database without its password. This holds for the value in effect and for a value
-// that waits for a restart.
+// Even admins see the URL of the database without its password. That applies to the value in effect and to a
+// value that waits for a restart.
 func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 	s := newSettingsRig(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
 	s.Settings.RecordStartConfig()

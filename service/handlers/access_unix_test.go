@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// runsAs reports whether this system supports a value of run_as.
+// runsAs reports whether this system supports a value of the setting run_as.
 func runsAs(string) bool { return true }
 
 // otherUserName returns the name of a user other than this process's user.
@@ -32,7 +32,7 @@ func otherUserName(*testing.T) string {
 	return "root"
 }
 
-// Names in [access] are resolved when the settings are read. If a user has several rights, the strongest
+// The names in [access] are looked up when the settings are read. If a user has several rights, the strongest
 // applies. A uid or gid in [access] needs no existing account. Unknown names are reported. Root and the
 // service's own user always have all rights.
 func TestNamesAreResolved(t *testing.T) {
@@ -71,8 +71,8 @@ func TestNamesAreResolved(t *testing.T) {
 	}
 }
 
-// An error about a missing right names the required right, the user's right, and how to get it: from the
-// group that has it, or from an admin who edits the settings file.
+// The error about a missing right names the required right and the user's right. It says how to get the right:
+// from a group that has it, or from an admin who edits the settings file.
 func TestRefusalsHelp(t *testing.T) {
 	s := newSettingsRig(t, "run_as", "submitter", "access.operate", "alice @ops")
 	for _, c := range []struct {
@@ -148,7 +148,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 	}
 }
 
-// Doctor warns if the socket is more accessible than the settings or its systemd unit say.
+// Doctor warns if the socket's mode allows more than the settings or the systemd unit say.
 func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	p := config.PathsIn(t.TempDir())
 	if err := errors.Join(os.Chmod(p.StateDir, 0o711), os.WriteFile(p.Socket, nil, 0o600),
@@ -162,8 +162,8 @@ func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	}
 }
 
-// If other accounts can list the state directory, doctor warns and names the mode to set. If a socket in
-// the directory is open to other accounts, they can still reach it with that mode.
+// If other accounts can list the state directory, doctor warns and suggests a mode. With that mode, other
+// accounts can still reach a socket in the directory that is open to them.
 func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 	p := config.PathsIn(filepath.Join(t.TempDir(), "a b"))
 	if err := os.Mkdir(p.StateDir, 0o700); err != nil {

@@ -1,5 +1,5 @@
-// Package handlers implements control.API: it checks the rights of the caller, passes the request to the store, the
-// pool or another node, and shows the result as the caller may see it.
+// Package handlers implements control.API. Each method checks the rights of the caller, passes the request to
+// the store, the worker pool or another node, and returns what the caller may see.
 //
 // Start with New. API embeds parts.Dependencies and FrontParts, so each method can use every part of the service. See
 // docs/decisions/0103.
@@ -20,29 +20,29 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// FrontParts are the parts that a service has once its socket is open. Only handlers use them. In read-only mode, all
-// fields except Endpoint are nil.
+// FrontParts are the parts of the service that exist once its socket is open. Only package handlers uses them.
+// In read-only mode, all fields except Endpoint are nil.
 type FrontParts struct {
 	Endpoint                  Endpoint
 	ClientAs                  func(control.Peer) *control.Client // returns a client with the identity of a peer
-	WebListeners              []net.Listener                     // listeners for the web page that the system passed
+	WebListeners              []net.Listener                     // listeners that the system passed for the page
 	StopRequests              chan<- bool                        // a value stops the service; true keeps the jobs
 	BeforeReload, AfterReload func()                             // called before and after the settings are read again
 }
 
 // Endpoint is the control socket.
 type Endpoint interface {
-	// SocketInherited reports whether the service did not create the socket, so that the settings do not control its
-	// mode.
+	// SocketInherited reports whether another process created the socket, so that the settings do not control
+	// its mode.
 	SocketInherited() bool
-	// CheckSettings returns an error for settings of the socket with which the service would not start.
+	// CheckSettings returns an error for socket settings with which the service would not start.
 	CheckSettings(*config.Settings) error
-	// UpdateAccess makes the socket follow changed rights.
+	// UpdateAccess applies changed rights to the socket.
 	UpdateAccess()
 }
 
 // API implements control.API. The methods about a subject, such as queues or schedules, are in the file of that
-// subject, together with the functions that only these methods use.
+// subject.
 type API struct {
 	*parts.Dependencies
 	FrontParts
@@ -50,24 +50,25 @@ type API struct {
 	waits           *reasons.Finder
 	page            *dashboard.Server
 	terminalClients terminalClients
-	lastLineLimiter *fair.Limiter  // admits one reader of last lines per user
-	runNextBatches  runNextBatches // batches that were enqueued with "next", and the priority of their first request
+	lastLineLimiter *fair.Limiter  // allows one request per user to read last lines
+	runNextBatches  runNextBatches // see runNextBatches
 	settingsChanged chan struct{}  // wake-up: settings have changed
 
-	// mustReapplyShared makes the next applyShared apply even unchanged stored settings; guarded by Lock.
+	// mustReapplyShared makes the next applyShared apply the stored settings even if they are unchanged;
+	// guarded by Lock.
 	mustReapplyShared bool
 	sharedSettings    []store.Setting // the settings as last read from the store; guarded by Lock
 }
 
 var _ control.API = (*API)(nil)
 
-// New returns the implementation of the API.
+// New returns the implementation of control.API.
 func New(d *parts.Dependencies, f FrontParts) *API {
 	health := &doctor.HealthCheck{Dependencies: d}
 	h := &API{
 		Dependencies: d, FrontParts: f, settingsChanged: make(chan struct{}, 1),
 		lastLineLimiter: fair.NewLimiter(fair.Bound{Max: 1}),
-		page: dashboard.New(dashboard.Options{ // ApplyWebSettings opens the page if the settings say so
+		page: dashboard.New(dashboard.Options{ // closed until ApplyWebSettings opens it
 			ClientAs: f.ClientAs, Anonymous: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
 			Scraper:   control.Peer{UID: access.ScraperUID, GID: access.AnonymousUID},
 			Listeners: f.WebListeners, Log: d.Log,

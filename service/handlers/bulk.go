@@ -15,36 +15,38 @@ import (
 )
 
 const (
-	// maxParallelChanges is the number of jobs that a bulk operation changes concurrently, so that their changes
-	// share commits.
+	// maxParallelChanges is the maximum number of jobs that a bulk operation changes concurrently. Changes at
+	// the same time can be committed together.
 	maxParallelChanges = 64
-	// jobsPerReadSlot is the number of jobs that are read while holding one read slot. Each job may be large.
+	// jobsPerReadSlot is how many jobs a request reads before it releases its read slot. A read slot bounds the
+	// memory for reads, and each job may be large.
 	jobsPerReadSlot = 4
 	// maxRefusalBytes is the maximum length of one job's error in bytes of JSON. A reply may contain an error for
 	// each job in the request.
 	maxRefusalBytes = 512
 )
 
-// bulkVerb is a change that a request makes to each of its jobs.
+// bulkVerb is a change that a request makes to each of several jobs.
 type bulkVerb struct {
 	method string // name of the method, as in the table of methods
-	// apply changes a job that no other node holds. If only is not empty, the job must be in one of these states.
+	// apply changes a job whose lease no other node holds. If only is not empty, apply changes the job only in
+	// one of these states.
 	apply func(ctx context.Context, j *queue.Job, only []queue.State) error
 
-	localOnly bool // call apply on this node, whichever node holds the job
+	localOnly bool // call apply on this node, even if another node holds the job
 
-	// If another node holds the job, that node gets the request remoteMethod ("" means method). Its
-	// parameters are the result of remoteParams for a selection of the job; nil means only the selection.
+	// If another node holds the job's lease, that node gets a request with the method remoteMethod; "" means
+	// method. The parameters are remoteParams(one), where one selects the job; nil means one alone.
 	remoteMethod     string
 	remoteParams     func(one control.Selection) any
-	awaitsAttemptEnd bool // the answer may come only after an attempt has ended
-	oldestFirst      bool // if the request selects jobs by a filter, the oldest of them are changed first
+	awaitsAttemptEnd bool // wait for the end of the job's attempt before the answer
+	oldestFirst      bool // of the jobs that match a filter, change the oldest first
 
-	onlyReturnsJob bool // the other node only returns the job to the queue, where apply then changes it
+	onlyReturnsJob bool // the other node returns the job to the queue, then this node calls apply
 }
 
-// applyToIDs is like applyToRefs, but first looks up the jobs by their ids. They may be in any state,
-// unless the request comes from another node.
+// applyToIDs applies a verb to the jobs with these ids, like applyToRefs. The jobs may be in any state. For a
+// request from another node, they must be in the states that the request lists.
 func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
 	only, _ := cluster.RelayedRequest(ctx)
 	b := h.newBulkOperation(ctx, v, ids, only)
@@ -64,8 +66,8 @@ func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (contro
 	return b.awaitResults(ctx.Err())
 }
 
-// applyToRefs applies a verb to jobs and returns the results in the order of the request. If only is not empty, it
-// skips jobs that are in none of these states. It stops when ctx ends, for example because the client disconnects.
+// applyToRefs applies a verb to jobs and returns the results in the order of the request. If only is not empty,
+// it skips jobs in other states. It stops when ctx ends, for example because the client disconnects.
 func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
 	only []queue.State) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
@@ -79,8 +81,8 @@ func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
 	return b.awaitResults(ctx.Err())
 }
 
-// readRefs reads references to the jobs with these ids. For each id that does not exist, errs contains an
-// error at the same index.
+// readRefs reads references to the jobs with these ids. If an id does not exist, errs contains an error at its
+// index.
 func (h *API) readRefs(ctx context.Context, ids []string) (refs []store.JobRef, errs []error, err error) {
 	refs, errs = make([]store.JobRef, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
@@ -100,7 +102,7 @@ type bulkOperation struct {
 	ctx        context.Context
 	peer       control.Peer
 	verb       *bulkVerb
-	onlyStates []queue.State // see verb.apply
+	onlyStates []queue.State // see bulkVerb.apply
 	ids        []string
 	errs       []error
 	slots      chan struct{}
@@ -113,11 +115,11 @@ func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelChanges)}
 }
 
-// startChange applies the operation to the i-th job. If err is not nil, the job could not be read, and it
-// records that error instead. Operations run concurrently, within the user's limit of goroutines.
+// startChange starts to apply the verb to the i-th job, within the user's limit of goroutines. If err is not
+// nil, the job could not be read; startChange then records err as the job's result.
 func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	if b.ctx.Err() != nil {
-		return // the results method returns this error
+		return // awaitResults returns this error
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
@@ -146,8 +148,8 @@ func (b *bulkOperation) startChange(i int, r store.JobRef, err error) {
 	})
 }
 
-// changeJob changes a job, on the node that holds it. It tries again while the job is leased in the store but not yet
-// known to the pool of that node.
+// changeJob changes a job on the node that holds its lease. A job that is being claimed is leased in the store
+// before the pool of its node knows it. In that case changeJob tries again.
 func (b *bulkOperation) changeJob(j *queue.Job) error {
 	for {
 		if done, err := b.changeOnOtherNode(j); done || err != nil {
@@ -165,7 +167,8 @@ func (b *bulkOperation) changeJob(j *queue.Job) error {
 	}
 }
 
-// changeOnOtherNode changes a job on another node that holds it. It returns false if no other node holds it.
+// changeOnOtherNode changes a job on the other node that holds its lease. It returns false if no other node
+// holds the lease.
 func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
 	v, one := b.verb, control.Selection{ID: control.JobID(j.ID)}
 	if v.localOnly {
@@ -189,8 +192,8 @@ func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (done bool, err error) {
 	return !v.onlyReturnsJob, nil
 }
 
-// awaitResults waits for the operations and returns their results. err is the reason why not all jobs were
-// handled; nil if all were.
+// awaitResults waits for the started changes and returns their results. err is the reason why some changes were
+// not started; nil if all were started.
 func (b *bulkOperation) awaitResults(err error) (control.BulkResult, error) {
 	b.calls.Wait()
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
@@ -212,8 +215,8 @@ func (b *bulkOperation) awaitResults(err error) (control.BulkResult, error) {
 	return v, nil
 }
 
-// firstUnexpectedError returns err or, if it is nil, the error about the first refused job. It
-// ignores jobs that have ended in the meantime or are being ended.
+// firstUnexpectedError returns err or, if it is nil, the error about the first refused job. It ignores refusals
+// of jobs that have ended or are about to end.
 func firstUnexpectedError(v *control.BulkResult, err error) error {
 	for i := range v.Refusals {
 		code := v.Refusals[i].Code
@@ -224,7 +227,7 @@ func firstUnexpectedError(v *control.BulkResult, err error) error {
 	return err
 }
 
-// newRefusal returns the error about one job in the form in which a response lists it.
+// newRefusal converts an error about one job to the form in which a reply lists it.
 func newRefusal(id string, err *queue.Error) control.Refusal {
 	text := queue.ClipJSON(strings.TrimSpace(err.Message), maxRefusalBytes)
 	return control.Refusal{ID: id, Code: err.Code, Field: queue.Clip(err.Field), Message: text}

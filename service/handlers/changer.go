@@ -21,8 +21,8 @@ import (
 // ChangeSignal returns a channel that gets a value after settings have changed.
 func (h *API) ChangeSignal() <-chan struct{} { return h.settingsChanged }
 
-// applySettings puts changed settings into effect. It returns a message that says which changes are not in effect yet
-// and why, or "".
+// applySettings applies changed settings to all parts of the service and to the store. It returns a message
+// that says which changes are not in effect yet and why; "" if all are.
 func (h *API) applySettings(ctx context.Context) (pending string) {
 	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := h.applyToStore(ctx); err != nil {
@@ -34,8 +34,8 @@ func (h *API) applySettings(ctx context.Context) (pending string) {
 	return cmp.Or(pending, h.applyLocally())
 }
 
-// applyLocally puts the settings into effect everywhere except in the store. It returns a message
-// that says which changes are not in effect yet, or "".
+// applyLocally applies the settings to all parts except the store. It returns a message like that of
+// applySettings.
 func (h *API) applyLocally() (pending string) {
 	h.Endpoint.UpdateAccess()
 	pending = cmp.Or(h.ApplyWebSettings(), h.ApplyTraceSettings())
@@ -56,8 +56,8 @@ func (h *API) applyToStore(ctx context.Context) error {
 		h.AllNodes.StoreNodeRecord(ctx), h.Hooks.ApplyHooks(ctx))
 }
 
-// ReloadSettings reads the settings file again. If the file is invalid, the old settings stay in effect.
-// ReloadSettings returns a message that says which changes are not in effect yet, or "".
+// ReloadSettings reads the settings file again and applies it. If the file is invalid, the old settings stay in
+// effect. It returns a message like that of applySettings.
 func (h *API) ReloadSettings(ctx context.Context) (pending string, err error) {
 	h.BeforeReload()
 	defer h.AfterReload()
@@ -70,7 +70,7 @@ func (h *API) ReloadSettings(ctx context.Context) (pending string, err error) {
 		return "", err
 	}
 	h.reopenLogs()
-	// This is outside the lock, because a slow directory must not delay other changes of settings.
+	// Hold no lock here, because a slow directory of users must not delay other changes of settings.
 	h.Rights.ResolveAccess()
 	if unknown := h.Rights.UnknownNamesMessage(); unknown != "" {
 		h.Log.Warn(unknown)
@@ -78,10 +78,11 @@ func (h *API) ReloadSettings(ctx context.Context) (pending string, err error) {
 	return pending, nil
 }
 
-// reopenLogs opens a new log file if the old one was moved, and makes the runners do the same.
+// reopenLogs opens a new log file if the old one was moved, for example by logrotate. It makes the runners do
+// the same.
 func (h *API) reopenLogs() {
 	if h.LogFile == nil {
-		return // the log is standard error, which belongs to the caller
+		return // the log is standard error, so there is no file
 	}
 	if err := logs.Reopen(h.LogFile, h.LogFile.Name()); err != nil {
 		h.Log.Error("the log file was moved, and a new one cannot be opened", "error", err)
@@ -124,8 +125,8 @@ func (h *API) rereadSettings(ctx context.Context) (pending string, err error) {
 	return pending, nil
 }
 
-// unknownRolesMessage returns a message that lists the users in store_roles that do not exist on this machine, or
-// "".
+// unknownRolesMessage returns a message that lists the users in the setting store_roles that do not exist on
+// this machine. It returns "" if all exist.
 func (h *API) unknownRolesMessage() string {
 	var list []string
 	for role, name := range h.Settings.Current().RoleUsers() {
@@ -141,7 +142,7 @@ func (h *API) unknownRolesMessage() string {
 		"roles are refused, or wait if the queue has several nodes: " + strings.Join(list, ", ")
 }
 
-// changeSetting stores a setting, or removes it if text is empty, and puts it into effect.
+// changeSetting stores a setting and applies it. An empty text removes the stored setting.
 func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v control.ConfigValue,
 	err error) {
 	if k.IsPerNode() {
@@ -165,8 +166,7 @@ func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v 
 	}
 	access := strings.HasPrefix(k.Name, "access.")
 	if access {
-		// This is outside applyOnAllNodes, because a slow directory must not delay other changes of
-		// settings.
+		// Hold no lock here, because a slow directory of users must not delay other changes of settings.
 		h.Rights.ResolveAccess()
 	}
 	strongest := h.Settings.Current().StrongestOrigin(k.Name)
@@ -183,9 +183,9 @@ func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v 
 	return v, nil
 }
 
-// putSetting stores a setting as the peer's and puts it into effect. It also sets or removes the
-// setting's value in the running layer, where a user may have set the number of workers. It returns a
-// message that says which changes are not in effect yet, or "". The caller holds the settings lock.
+// putSetting stores a setting in the name of the peer and applies it. In the running layer, whose values last
+// until the service ends, it sets the setting to running; "" removes the setting there. It returns a message
+// like that of applySettings. The caller holds the settings lock.
 func (h *API) putSetting(ctx context.Context, set store.Setting, running string) (pending string, err error) {
 	set.UID = control.PeerFrom(ctx).UID
 	if err := h.storeSetting(ctx, set); err != nil {
@@ -197,18 +197,17 @@ func (h *API) putSetting(ctx context.Context, set store.Setting, running string)
 	return h.applySettings(ctx), nil
 }
 
-// storeSetting stores a setting. The caller puts it into effect on this node immediately. The caller holds
-// lock.
+// storeSetting stores a setting. The caller applies the setting on this node, and holds the settings lock.
 func (h *API) storeSetting(ctx context.Context, set store.Setting) error {
-	h.mustReapplyShared = true // this makes applyShared apply the stored settings again
+	h.mustReapplyShared = true // if the caller fails, applyShared applies the setting
 	return h.Store.SetSetting(ctx, set)
 }
 
-// changeWorkerCount changes the number of workers. The function count gets the current number and returns the new
-// one. Until the service ends, the new number overrides all other sources of the setting.
+// changeWorkerCount sets the number of workers to the result of the function count, which gets the current
+// number. The new number lasts until the service ends and overrides every other value of the setting.
 func (h *API) changeWorkerCount(ctx context.Context, count func(now int) int) error {
 	return h.applyOnAllNodes(ctx, func() error {
-		if h.Pool.IsStopping() { // reject the change, since the stop has already removed all workers
+		if h.Pool.IsStopping() { // the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
 		}
@@ -223,7 +222,7 @@ func (h *API) changeWorkerCount(ctx context.Context, count func(now int) int) er
 	})
 }
 
-// applyOnAllNodes calls f while it holds the lock, then asks the other nodes to apply the changed
+// applyOnAllNodes calls f while it holds the settings lock, then asks the other nodes to apply the changed
 // settings. A node that does not answer applies the changes when it next reads the database.
 func (h *API) applyOnAllNodes(ctx context.Context, f func() error) error {
 	err := h.Lock.With(ctx, f)
@@ -236,20 +235,20 @@ func (h *API) applyOnAllNodes(ctx context.Context, f func() error) error {
 // reloadRequest makes another node apply the settings and drains that are stored for it.
 var reloadRequest = cluster.Request{Method: "reload"}
 
-// withServiceRights returns a context for a request that the service itself makes. It is used when the peer of ctx had
-// the right to make a change, and the change concerns other nodes too.
+// withServiceRights returns a context with the rights of the service. It is used for further requests after the
+// peer's right for a change was checked.
 func withServiceRights(ctx context.Context) context.Context {
 	peer := control.PeerFrom(ctx)
 	peer.Right = control.RightAdmin
 	return control.WithPeer(ctx, peer)
 }
 
-// reloadOtherNodes makes the other nodes apply the settings and drains that are stored for them.
+// reloadOtherNodes makes the other nodes apply the settings and drains that the store holds for them.
 func (h *API) reloadOtherNodes(ctx context.Context) {
 	notifyNodes[control.NoParams](withServiceRights(ctx), h, reloadRequest)
 }
 
-// notifyNodes sends a request to the other nodes and logs which nodes did not answer.
+// notifyNodes sends a request to the other nodes and returns their answers. It logs which nodes did not answer.
 func notifyNodes[R any](ctx context.Context, h *API, req cluster.Request) []cluster.NodeResult[R] {
 	list, err := cluster.Broadcast[R](ctx, h.Router, req)
 	warnUnconfirmed(h, list)
@@ -260,7 +259,7 @@ func notifyNodes[R any](ctx context.Context, h *API, req cluster.Request) []clus
 	return list
 }
 
-// warnUnconfirmed logs which nodes have not confirmed a change.
+// warnUnconfirmed logs which nodes have not confirmed a change or have refused it.
 func warnUnconfirmed[R any](h *API, list []cluster.NodeResult[R]) {
 	for i := range list {
 		if list[i].Err != nil {
@@ -270,12 +269,12 @@ func warnUnconfirmed[R any](h *API, list []cluster.NodeResult[R]) {
 	}
 }
 
-// ReloadShared reads the settings and drains stored for all nodes and for this node, and applies them.
+// ReloadShared reads from the store the settings and drains of all nodes and of this node, and applies them.
 func (h *API) ReloadShared(ctx context.Context) error {
 	return errors.Join(h.Drainer.ReloadNodeDrain(ctx), h.applyShared(ctx))
 }
 
-// applyShared applies the settings and rules that are in the store now.
+// applyShared reads the settings and rules from the store and applies those that have changed.
 func (h *API) applyShared(ctx context.Context) error {
 	return h.Lock.With(ctx, func() error {
 		stored, err := h.Store.Settings(ctx)
@@ -290,7 +289,7 @@ func (h *API) applyShared(ctx context.Context) error {
 			h.Rights.ResolveAccess()
 			h.sharedSettings = stored
 			bound = h.applyToStore(ctx)
-			// If applyToStore failed, the next check calls it again.
+			// If applyToStore failed, make the next applyShared call it again.
 			h.mustReapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
 			h.applyLocally()
 			h.Drainer.ApplyDrain()
@@ -302,9 +301,9 @@ func (h *API) applyShared(ctx context.Context) error {
 	})
 }
 
-// checkStorable returns an error if storing the setting would keep the service from starting again. A
-// stored setting overrides the settings file, and only a running service can change it. checkStorable also
-// checks the setting of the web page's address.
+// checkStorable returns an error if the service could not start again with the setting. A stored setting
+// overrides the settings file, and only a running service can change it. For the setting web.listen,
+// checkStorable checks the address of the web page.
 func (h *API) checkStorable(k *config.Key, text string) error {
 	isWebListen := k.Name == webListen
 	if !k.NeedsRestart() && !isWebListen {
@@ -322,8 +321,8 @@ func (h *API) checkStorable(k *config.Key, text string) error {
 	return page.Check()
 }
 
-// checkCanStart returns an error if the service would not start with these layers of settings. It does not check
-// values that are already in effect.
+// checkCanStart returns an error if the service would not start with these layers of settings. It does not
+// check values that are already in effect.
 func (h *API) checkCanStart(layers []config.Layer) error {
 	c, waiting, err := h.Settings.MergeLayers(layers)
 	if err != nil || !waiting {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// While a directory hangs, only the reload that reads the settings waits. Requests and other changes of
+// While the directory of users hangs, a reload of the settings waits for it. Requests and other changes of
 // settings do not wait.
 func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 	s := newSettingsRig(t, "access.read", "61300")

@@ -15,14 +15,15 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// A drain is stored first. A drain of all nodes is stored as a setting, and a drain of one node in that
-// node's row. Then the service sends each affected node a request to confirm it. A node confirms once it
-// has read the stored drain and no job can start on it any more. If a node does not confirm in time, the
-// user gets an error.
+// This file implements drains. A drained node starts no more jobs. A drain is stored first: a drain of all
+// nodes as a setting, and a drain of one node in that node's row. Then the service sends each affected node a
+// request to confirm it. A node confirms once it has read the stored drain and no job can start on it any more.
+// If a node does not confirm in time, the user gets an error.
 //
-// The other nodes get the request drain, whether all nodes or one node are to be drained.
+// To change a drain, a node sends the request drain to the other nodes, whether it concerns all nodes or one.
 
-// confirmTimeout is how long a drain waits for nodes to confirm. Each node first waits for its runners.
+// confirmTimeout is how long a drain waits for nodes to confirm that no job can start. Each node first waits
+// for its runners.
 const confirmTimeout = worker.MaxNoStartsWait + cluster.BroadcastTimeout
 
 // Drain implements control.API.
@@ -60,9 +61,9 @@ func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, 
 	return state, nil
 }
 
-// drainForOtherNode answers a drain request of another node once no job can start on this node. The other node
-// may then send a request with wait. That request is answered once no job runs here or the drain has ended, but
-// at the latest after cluster.IdleWait. If jobs still run then, Running is not 0.
+// drainForOtherNode answers a drain request of another node once no job can start on this node. With wait, it
+// instead waits until no job runs on this node, for at most cluster.IdleWait. If jobs are still running then,
+// Running is not 0.
 func (h *API) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
 	if !wait {
 		if err = h.ReloadShared(ctx); err == nil {
@@ -78,8 +79,8 @@ func (h *API) drainForOtherNode(ctx context.Context, wait bool) (state control.D
 	return state, ctx.Err()
 }
 
-// confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job
-// runs.
+// confirmDrainOfAll waits until no job can start on any node. With wait, it then also waits until no job runs
+// on any node.
 func (h *API) confirmDrainOfAll(ctx context.Context, wait bool) error {
 	nodes, err := h.AllNodes.Nodes(ctx)
 	if err == nil {
@@ -134,7 +135,7 @@ func (h *API) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.Nod
 	return viewNode(&n), nil
 }
 
-// endNodeDrain ends a node's drain, so that jobs start there again. A node that does not answer ends its
+// endNodeDrain ends a node's drain, so that jobs start there again. If the node does not answer, it ends its
 // drain when it next reads the store.
 func (h *API) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.IsSelf {
@@ -147,8 +148,8 @@ func (h *API) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	return nil
 }
 
-// confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job
-// may still start, and those that did not answer. A node whose lease has expired cannot start jobs.
+// confirmDrain waits until no job can start on these nodes any more. Its error names the nodes that can still
+// start jobs or did not answer. A node whose lease has expired cannot start jobs.
 func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	timeoutCtx, cancel := context.WithTimeout(ctx, confirmTimeout)
 	defer cancel()
@@ -178,11 +179,11 @@ func (h *API) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	if len(problems)+len(silent) == 0 {
 		return nil
 	}
-	// Name at most MaxNamedNodes nodes. If some do not answer, one of them is named.
+	// Name at most MaxNamedNodes nodes, including at least one that did not answer if there is one.
 	answered, unanswered := len(problems), len(silent)
 	problems = problems[:min(answered, cluster.MaxNamedNodes-min(1, unanswered))]
 	silent = silent[:min(unanswered, cluster.MaxNamedNodes-len(problems))]
-	answered, unanswered = answered-len(problems), unanswered-len(silent) // numbers of nodes that are not named
+	answered, unanswered = answered-len(problems), unanswered-len(silent) // numbers of unnamed nodes
 	if len(silent) > 0 {
 		names := strings.Join(silent, ", ")
 		if unanswered > 0 {

@@ -23,7 +23,7 @@ type drainCluster struct {
 	store.Cluster
 	store.NodeRequests
 	nodes    []store.NodeState
-	answers  map[int64]string // the answer to every request, by node id; a node without one does not answer
+	answers  map[int64]string // the answer to every request, by node id; other nodes do not answer
 	mu       sync.Mutex
 	requests []string // the requests that the nodes received; guarded by mu
 }
@@ -59,7 +59,7 @@ func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ 
 	return []byte(answer), nil
 }
 
-// done is an answer of a node that has executed a request.
+// done is the answer of a node that has executed a request successfully.
 var done = string(control.EncodeAnswer(control.DrainResult{}, nil))
 
 // failed returns the answer of a node that could not execute a request.
@@ -74,7 +74,7 @@ func newSharedService(t *testing.T) (*rig, *drainCluster) {
 	return newSharedServiceOn(t, c), c
 }
 
-// newSharedServiceOn is newSharedService with a given store.
+// newSharedServiceOn is like newSharedService, with a given store.
 func newSharedServiceOn(t *testing.T, c store.Cluster) *rig {
 	t.Helper()
 	return newRigWithStore(t, rigOptions{cluster: c, node: "a"})
@@ -88,8 +88,8 @@ func newDrainCluster() *drainCluster {
 	}}
 }
 
-// A drain succeeds only if every affected node confirms that no job can start on it. If a node does not
-// confirm, the error contains the answer of each node.
+// A drain succeeds only if every affected node confirms that no job can start on it. If one does not, the error
+// contains the answers of the nodes.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	hangs := failed("draining has begun, but job 7 may still start")
 	drains := map[string]func(*rig) error{
@@ -131,8 +131,8 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	}
 }
 
-// The error of a drain names at most cluster.MaxNamedNodes nodes and counts the others. If nodes do not answer, it
-// always says for how long jobs may start there.
+// The error of a drain names at most cluster.MaxNamedNodes nodes and counts the rest. If nodes do not answer,
+// it says for how long jobs may still start on them.
 func TestDrainErrorCountsEveryNode(t *testing.T) {
 	const silence = "draining has begun, but jobs may still start for up to 30s (setting node_lease) on nodes that do " +
 		"not answer: "
@@ -182,8 +182,8 @@ func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, s
 	}
 }
 
-// While a node waits for its runners, a drain does not report that this node does not answer. This holds
-// even if the node waits for the maximum time.
+// A drain waits for a node that waits for its runners, even for the maximum time. It does not report that this
+// node does not answer.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	c := newDrainCluster()
 	const hangs = "the runner with pid 7 does not answer"
@@ -197,7 +197,8 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	})
 }
 
-// Nodes must confirm a drain. Other changes of all nodes need no confirmation and do not wait for runners.
+// A drain waits until all nodes confirm it. Other changes that concern all nodes need no confirmation and do
+// not wait for runners.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := newSharedService(t)
 	ctx := asPeer(t, owner, control.RightAdmin)
@@ -211,7 +212,7 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	}
 }
 
-// A drain fails if another request ends it while it waits for confirmation, because jobs start again.
+// A drain that waits for confirmation fails if another request ends the drain, because jobs then start again.
 func TestDrainFailsIfItIsEnded(t *testing.T) {
 	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
 	s := newSharedServiceOn(t, ends)
@@ -226,7 +227,7 @@ func TestDrainFailsIfItIsEnded(t *testing.T) {
 	}
 }
 
-// drainEndingCluster calls end when the service asks the first node to confirm.
+// drainEndingCluster calls end when the service asks the first node to confirm the drain.
 type drainEndingCluster struct {
 	*drainCluster
 	end func()
@@ -240,7 +241,7 @@ func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []
 	return c.drainCluster.SendRequest(ctx, node, raw, slow)
 }
 
-// An older read of the store must not overwrite the result of a newer read that was already applied.
+// The result of an older read of the store does not replace the result of a newer read that was applied before.
 func TestOlderReadDoesNotEndADrain(t *testing.T) {
 	s, _ := newSharedService(t)
 	older, newer := s.Drainer.BeginDrainRead(), s.Drainer.BeginDrainRead()

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 )
 
-// These constants limit one read of events: the number of events, and the bytes of their text. The next
-// read returns the events beyond these limits.
+// These constants limit one read of events: the number of events, and the bytes of their text. The next read
+// returns the remaining events.
 const (
 	maxEventsPerRead     = 500
 	maxEventBytesPerRead = 64 << 10
@@ -37,7 +37,7 @@ func (h *API) Events(ctx context.Context, p control.Events, each func(control.Ev
 	for _, id := range p.IDs {
 		sender.ids[id] = true
 		switch _, err := h.findJob(ctx, control.JobID(id)); {
-		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // the job may have been removed
+		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // ignore the error: the job may have been removed
 			sender.unknown[id] = true
 		case err != nil:
 			return control.EventsEnd{}, err
@@ -69,7 +69,7 @@ func (h *API) Events(ctx context.Context, p control.Events, each func(control.Ev
 	}
 }
 
-// eventSender sends the events that a request selects.
+// eventSender sends the events that a request selects to the client.
 type eventSender struct {
 	h            *API
 	p            control.Events
@@ -78,17 +78,17 @@ type eventSender struct {
 	lastEventSeq int64           // number of the last event that was handled
 	ids          map[string]bool // the ids in p.ID
 
-	unknown map[string]bool // ids in p.ID for which neither a job nor an event was found
+	unknown map[string]bool // ids in p.ID that belong to no job and no event
 }
 
-// sendStep reads the next events, in a bounded number, and sends those that the request selects. The parameter
-// last is the number of the newest event. more reports whether sendStep read any event.
+// sendStep reads a bounded number of events and sends those that the request selects. last is the number of the
+// newest event. more is false if no events were left.
 func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err error) {
 	list, err := t.h.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
 	if err != nil {
 		return false, err
 	}
-	first := last + 1 // number of the first event that exists, or of the next one
+	first := last + 1 // number of the first event in list, or last+1 if list is empty
 	if len(list) > 0 {
 		first = list[0].Seq
 	}
@@ -119,8 +119,8 @@ func (t *eventSender) sendStep(ctx context.Context, last int64) (more bool, err 
 	return len(list) > 0, nil
 }
 
-// selects reports whether the request selects an event. An audit leaves out events that no user caused. Other
-// requests leave out events that only an audit shows.
+// selects reports whether the request selects an event. A request for the audit log selects only events that a
+// user caused. Some events are selected only by such a request.
 func (t *eventSender) selects(e *queue.Event) bool {
 	return e.Time >= queue.Millis(t.p.FromTime) && (t.p.Until == 0 || e.Time < queue.Millis(t.p.Until)) &&
 		(len(t.ids) == 0 || t.ids[e.JobID]) && (len(t.p.Kinds) == 0 || slices.Contains(t.p.Kinds, string(e.Kind))) &&

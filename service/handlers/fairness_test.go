@@ -33,8 +33,8 @@ func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	}
 }
 
-// Every method that reads from the store needs a read slot. While all slots are occupied, the method waits;
-// it returns an error if its caller's context ends. When slots are free again, it reads.
+// Every method that reads from the store needs a read slot. While all slots are occupied, it waits. It returns
+// an error if its context ends, and reads once slots are free.
 func TestReadsTakeTurns(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
@@ -103,9 +103,8 @@ func TestReadsTakeTurns(t *testing.T) {
 	}
 }
 
-// A verb on many jobs ends when its caller's context ends, whatever the verb is waiting for. Changes already
-// made remain. If a request names more jobs than are read at a time, the jobs are handled in the order of the
-// request.
+// A verb on many jobs stops when its context ends, whatever it is waiting for. Changes that it has made remain.
+// Jobs are handled in the order of the request, even if it names more jobs than are read at a time.
 func TestVerbsEndWithTheirCaller(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 300)...)
@@ -137,8 +136,8 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	}
 }
 
-// The verbs of one user share a limited number of additional goroutines. Other users have separate ones. If no
-// goroutine is free, a verb changes one job at a time.
+// All verbs of one user share a limited number of additional goroutines. Each user has a separate limit. A verb
+// without additional goroutines changes one job at a time.
 func TestVerbsShareHelpers(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 20)...)

@@ -24,7 +24,7 @@ func newServiceWithStore(t testing.TB) *rig {
 	return newRigWithStore(t, rigOptions{})
 }
 
-// newRigWithStore is newRig with a new queue.
+// newRigWithStore is like newRig, with a new queue.
 func newRigWithStore(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	o.home = runner.Location{Dir: t.TempDir()}
@@ -43,7 +43,7 @@ func openStore(t testing.TB) store.Store {
 	return s
 }
 
-// asPeer returns the context of a request by a user with a right.
+// asPeer returns the context of a request by a user who has a right.
 func asPeer(t testing.TB, uid int, right control.Right) context.Context {
 	return control.WithPeer(t.Context(), *peer(uid, right))
 }
@@ -76,8 +76,8 @@ func (s *rig) claimJobs(t testing.TB, n int) []queue.Job {
 	return turned.Jobs
 }
 
-// endJobs records the given attempt as the last one of each of these leased jobs, and the state in which
-// the job ended.
+// endJobs records for each of these leased jobs that its last attempt was out and that the job ended in the
+// given state.
 func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
 	if out.OutputRef != "" && out.OutputBytes == 0 {
@@ -95,7 +95,7 @@ func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out que
 	}
 }
 
-// namedJobs returns n drafts. The id of each consists of the given word and a number.
+// namedJobs returns n drafts with ids that consist of word and a number.
 func namedJobs(word string, n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {

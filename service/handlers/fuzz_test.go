@@ -36,8 +36,8 @@ func (s *rig) ids(t testing.TB) (ids []string) {
 	return ids
 }
 
-// A valid selector selects exactly the jobs that match. Its pages have no gaps and no repeats. If the
-// caller may use the verb only on own jobs, it selects only own jobs. An invalid selector causes an error.
+// A valid selection contains exactly the jobs that match, page by page without gaps or repeats. If the caller
+// may use the verb only on own jobs, it contains only own jobs. An invalid selection causes an error.
 func FuzzSelection(f *testing.F) {
 	for _, seed := range []struct {
 		state, label, value, glob string

@@ -37,10 +37,9 @@ func (h *API) GateSet(ctx context.Context, p control.GateSet) (v control.GateVie
 		RuleStored: d.Amount > 0})), nil
 }
 
-// currentGate returns the current state of a shared gate. If the store does not know the gate, it returns the
-// parameter set.
+// currentGate returns the current state of a shared gate. If the store has no such gate, it returns set.
 func (h *API) currentGate(ctx context.Context, set *store.GateState) *store.GateState {
-	// The list starts after a position. The key without its last byte is a position shortly before the
+	// The store lists gates after a position. The key without its last byte is a position shortly before the
 	// gate.
 	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
 	list, err := h.Store.Gates(ctx, queue.SharedOwner, before)
@@ -56,7 +55,7 @@ func (h *API) currentGate(ctx context.Context, set *store.GateState) *store.Gate
 // GateList implements control.API.
 func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
-	if _, relayed := cluster.RelayedRequest(ctx); relayed { // only this node knows its resources
+	if _, relayed := cluster.RelayedRequest(ctx); relayed { // the other node asks only for the resources of this node
 		units, err := h.localResources(ctx)
 		return control.GateList{Gates: units}, err
 	}
@@ -71,7 +70,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 		return out, err
 	}
 	for i := range list {
-		// Resources come at the end of the list, separately for each node.
+		// Resources follow at the end of the list, separately for each node.
 		if list[i].Kind != queue.GateResource {
 			out.Gates = append(out.Gates, h.viewGate(&list[i]))
 		}
@@ -122,7 +121,7 @@ func (h *API) localResources(ctx context.Context) (list []control.GateView, err 
 		}
 	}
 	for name, r := range all {
-		if _, known := used[name]; !known { // the resource has no state in the store, because no job uses it
+		if _, known := used[name]; !known { // no job uses the resource, so the store has no state for it
 			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, Amount: len(r.IDs)},
 				UID: queue.SharedOwner}
 		}

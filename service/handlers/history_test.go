@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job with many attempts is shown with the newest ones. A request for older attempts names the number of
-// an attempt; the reply has the attempts before it. The total includes a running attempt.
+// The reply about a job with many attempts contains the newest ones. A request can name the number of an
+// attempt to get older ones. The total includes a running attempt.
 func TestShowPagesTheHistory(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, jobNamed("a"))

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Hooks of the settings are visible only to operators and to the user that they run as.
+// Only operators and the user that a hook runs as see the jobs of hooks that the settings define.
 func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 	s := newServiceWithStore(t)
 	hook := jobNamed("hook")

@@ -33,8 +33,8 @@ func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueRe
 	}
 	if len(p.Spec.DependsOn) > 0 {
 		j, err := h.findJob(ctx, control.JobID(out.ID))
-		// Ignore an error, since the job is enqueued.
-		if err == nil && j.Reason == queue.ReasonDependency { // a dependency had already failed
+		// Ignore an error of this read, since the job is already enqueued.
+		if err == nil && j.Reason == queue.ReasonDependency { // a dependency had failed before
 			out.State = j.State.String()
 		}
 	}
@@ -60,7 +60,7 @@ func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control
 		NewQueues: h.createdQueues(ctx, &receipt),
 	}
 	for i, found := range receipt.Found {
-		if found { // draft i created no job, because an equal job already existed
+		if found { // job i was not created, because an equal job existed
 			out.FoundIndexes = append(out.FoundIndexes, i)
 		}
 	}
@@ -78,8 +78,8 @@ type enqueueRequest struct {
 	runNext               bool // the jobs start before the caller's own waiting jobs
 }
 
-// enqueue stores the jobs of a request with the function put. If the request commits a batch, enqueue returns once
-// all jobs of the batch are in the queue.
+// enqueue stores the jobs of a request with the function put. If the request commits a batch (jobs that were
+// enqueued in several requests), enqueue returns once all jobs of the batch are in the queue.
 func (h *API) enqueue(ctx context.Context, a enqueueRequest,
 	put func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, replyNotes, error) {
 	r, notes, err := h.buildRequest(ctx, a)
@@ -97,7 +97,7 @@ func (h *API) enqueue(ctx context.Context, a enqueueRequest,
 	for more := receipt.Staged; err == nil && more; {
 		more, err = h.Store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
-			select { // retry: the batch is committed, so all its jobs must reach the queue
+			select { // retry: all jobs of a committed batch must reach the queue
 			case <-time.After(applyRetryDelay):
 				more, err = true, nil
 			case <-ctx.Done():
@@ -107,10 +107,11 @@ func (h *API) enqueue(ctx context.Context, a enqueueRequest,
 	return receipt, notes, err
 }
 
-// applyRetryDelay is the delay before enqueue retries to move a committed batch into the queue.
+// applyRetryDelay is the delay before enqueue tries again to move a committed batch into the queue.
 const applyRetryDelay = 200 * time.Millisecond
 
-// buildRequest validates specs and converts them to a request to the store.
+// buildRequest validates the specs of a request and converts them to jobs for the store. notes are for the
+// reply.
 func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Request, notes replyNotes, err error) {
 	c := h.Settings.Current()
 	peer := control.PeerFrom(ctx)
@@ -123,7 +124,7 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 			queue.MaxKeyBytes)
 	}
 	name := h.Owners.UserName(uid)
-	if name != strconv.Itoa(uid) { // if name is a number, the account has no name or its name is unknown now
+	if name != strconv.Itoa(uid) { // if name is a number, the account's name is unknown
 		r.Owner = name
 	}
 	var best store.WaitingPriority
@@ -177,8 +178,8 @@ func (h *API) buildRequest(ctx context.Context, a enqueueRequest) (r store.Reque
 	return r, notes, err
 }
 
-// requestDigest returns a hash of a request's content. A later request with the same key is refused if its hash
-// differs.
+// requestDigest returns a hash of the content of an enqueue request. A later request with the same idempotency
+// key is refused if its hash differs.
 func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i := range a.specs {
@@ -192,8 +193,8 @@ func requestDigest(a *enqueueRequest) (digest [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// buildDraft returns the job for a spec. name is the name of the user who enqueues it. The function resolveUser
-// returns the account of the user that the spec names.
+// buildDraft returns the job that a spec describes. name is the name of the user that enqueues it. The function
+// resolveUser returns the account of the user that the spec names.
 func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string,
 	resolveUser func(name string) (access.JobUser, error)) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
@@ -209,7 +210,7 @@ func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string,
 	return j, err
 }
 
-// viewJob converts a job, with all its fields, to its form in a reply.
+// viewJob converts a job to its form in a reply, with all fields.
 func (h *API) viewJob(j *queue.Job) control.Job {
 	v := control.JobViewContext{HeldUnits: h.Settings.UnitNames(j), CurrentTime: h.Store.Now(), Order: h.Store.Order(),
 		EnqueuedTotal: h.Store.Counts().EnqueuedTotal, TypicalRuntime: h.Store.TypicalRuntime(j.Fingerprint())}
@@ -220,14 +221,14 @@ func (h *API) viewJob(j *queue.Job) control.Job {
 	return control.ViewJob(j, v)
 }
 
-// viewJobFor returns a job as the peer may see it.
+// viewJobFor converts a job to its form in a reply, and removes the parts that the peer may not see.
 func (h *API) viewJobFor(p *control.Peer, j *queue.Job) control.Job {
 	v := h.viewJob(j)
 	access.HideJob(&v, h.Guard.VisibilityFor(p, j))
 	return v
 }
 
-// viewJobsFor returns jobs as the peer may see them. It leaves out hidden jobs.
+// viewJobsFor converts jobs like viewJobFor. It leaves out jobs whose existence is hidden from the peer.
 func (h *API) viewJobsFor(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
@@ -313,7 +314,8 @@ func (h *API) parseFilter(peer *control.Peer, p control.List) (store.Filter, err
 	return f, nil
 }
 
-// parseStates returns the states with these names, each once. The names waiting and pending overlap.
+// parseStates returns the states with these names, without duplicates. The name waiting stands for
+// several states, including pending.
 func parseStates(names []string) (states []queue.State, err error) {
 	for _, name := range names {
 		list, err := queue.ParseStates(name)
@@ -326,19 +328,18 @@ func parseStates(names []string) (states []queue.State, err error) {
 	return slices.Compact(states), nil
 }
 
-// rebootNoteDelay is the delay of a new job above which the reply has a note about reboots. For shorter delays a
-// reboot is too unlikely.
+// rebootNoteDelay is the smallest delay of a new job for which the reply warns that a reboot may stop the
+// service. For shorter delays a reboot is too unlikely.
 const rebootNoteDelay = time.Hour
 
-// replyNotes holds the notes in a reply about new or edited jobs, which are everything except the jobs'
-// ids.
+// replyNotes holds the notes in a reply about new or edited jobs. The reply also contains the jobs' ids.
 type replyNotes struct {
-	unenforcedLimits []string // limits that are not enforced on this machine
-	maxAttempts      int      // the largest max_attempts among the jobs
+	unenforcedLimits []string // limits that this machine does not enforce
+	maxAttempts      int      // the highest max_attempts of the jobs
 	notes            []string
 }
 
-// addDraftNotes adds notes on jobs that are about to be enqueued.
+// addDraftNotes adds notes about jobs that are about to be enqueued.
 func (h *API) addDraftNotes(m *replyNotes, drafts []queue.Job) {
 	delayed := false
 	now := h.Store.Now()

@@ -46,23 +46,23 @@ func (h *API) Logs(ctx context.Context, p control.Logs, each func(control.Output
 	return f.sendAll(ctx, j)
 }
 
-// logSender sends the output of one job, one attempt after another.
+// logSender sends the output of one job to a client, one attempt after another.
 type logSender struct {
 	h         *API
 	params    control.Logs
 	each      func(control.OutputPiece) error
 	attempt   int           // number of the current attempt
 	tty       bool          // the job has a terminal
-	tailBytes int           // how many bytes to read at the end of each stream; 0 means all
+	tailBytes int           // bytes to read at the end of each stream; 0 means all
 	cursor    output.Cursor // position up to which the attempt's output was read
-	// searchedEnd is the end of a running attempt's output at the time when its last lines were
-	// searched; zero if the attempt did not run.
+	// searchedEnd is the position up to which the output of a running attempt was searched for its last lines.
+	// It is zero if there was no such search.
 	searchedEnd output.Cursor
-	lastChunks  []output.Chunk // the chunks with the last lines; kept because the runner may drop its copy
+	lastChunks  []output.Chunk // the last lines, if the runner may have dropped them by now
 }
 
-// sendAll sends the rest of the current attempt's output. If the request follows the job, sendAll also sends the
-// output of later attempts.
+// sendAll sends the output of the current attempt from the cursor on. If the request follows the job, it also
+// sends the output of later attempts until the job ends.
 func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
 	watching := l.h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
@@ -70,13 +70,13 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 		defer l.h.Pool.WatchEnd(j.Seq)()
 	}
 	for {
-		// connected is taken before the job's state is read, so that no later connection is missed.
+		// Take connected before the job's state is read, so that no later connection is missed.
 		connected := l.h.Pool.RunnerConnected()
 		var retry <-chan time.Time
 		if now, err := l.h.rereadCompact(ctx, &j); err == nil {
 			j = now
 		} else if l.params.Follow && l.h.AllNodes.IsStoreUnavailable(err) {
-			// A job on this node still prints while the store is unavailable.
+			// A job on this node may continue to print while the store is unavailable.
 			retry = time.After(cluster.PollInterval)
 		} else {
 			return control.LogsEnd{}, err
@@ -124,8 +124,8 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 	}
 }
 
-// sendCurrent sends the output that a running attempt has printed until now. If the last lines were
-// searched before, it sends only the output up to l.searchedEnd.
+// sendCurrent sends the output that a running attempt has printed up to now. If the output was searched for
+// last lines, it sends only the output up to l.searchedEnd.
 func (l *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	if l.searchedEnd == (output.Cursor{}) {
 		if l.searchedEnd, err = l.h.liveEnd(ctx, j.Seq); err != nil {
@@ -135,7 +135,7 @@ func (l *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	return l.h.readUpTo(ctx, j.Seq, l.cursor, l.searchedEnd, l.send)
 }
 
-// sendLast sends the last lines that seekTail found in the output of a running attempt.
+// sendLast sends the last lines that seekTail has found and kept in lastChunks.
 func (l *logSender) sendLast() error {
 	for _, c := range l.lastChunks {
 		if rest, some := chunkAfter(c, &l.cursor); some {
@@ -147,8 +147,8 @@ func (l *logSender) sendLast() error {
 	return nil
 }
 
-// selectsChunk reports whether the request selects a chunk. If the chunk represents lost bytes of an unknown
-// stream, a request for either stream selects it. Such bytes were printed at the chunk's time or later.
+// selectsChunk reports whether the request selects a chunk of output. Every request selects a chunk of lost
+// bytes whose stream is unknown. Such bytes were printed at the chunk's time or later.
 func (l *logSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return l.params.Until == 0 || c.Time < int64(l.params.Until)
@@ -160,13 +160,13 @@ func (l *logSender) selectsChunk(c output.Chunk) bool {
 }
 
 func (l *logSender) selectsStream(s output.Stream) bool {
-	// A request that sets both or neither of these fields selects both streams.
+	// A request with both fields set, or with neither, selects both streams.
 	only := l.params.Stdout != l.params.Stderr
 	return !only || l.params.Stdout == (s == output.Stdout)
 }
 
-// maxPieceBytes is the maximum number of bytes of output in one notification. It is small because JSON may
-// encode each byte as six bytes.
+// maxPieceBytes is the maximum number of bytes of output in one notification. JSON may encode one byte as six
+// bytes, so it is small.
 const maxPieceBytes = 32 << 10
 
 func (l *logSender) send(c output.Chunk) error {
@@ -193,7 +193,7 @@ func (l *logSender) send(c output.Chunk) error {
 	}
 }
 
-// newPiece returns the piece of a reply that describes a chunk. The caller adds the chunk's data.
+// newPiece returns the piece of a reply for a chunk, without the chunk's data.
 func newPiece(c *output.Chunk) control.OutputPiece {
 	p := control.OutputPiece{Stream: "stdout", Time: control.Time(c.Time), DroppedBytes: c.DroppedBytes}
 	if c.Stream == output.Stderr {
@@ -208,9 +208,9 @@ func newPiece(c *output.Chunk) control.OutputPiece {
 	return p
 }
 
-// readTail reads at least tail bytes at the end of each stream of an attempt's current output. For a running
-// attempt it reads them in one request, because output that is read later may be dropped by then. A runner
-// keeps at most output.MaxMemoryBytes bytes of both streams.
+// readTail reads at least tail bytes at the end of each stream of an attempt's output. It reads the output of a
+// running attempt in one request, because the runner may drop the output before a second one. A runner keeps at
+// most output.MaxMemoryBytes bytes of both streams.
 func (h *API) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
 	if h.isRunning(ctx, j, n) {
 		_, err := h.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
@@ -218,7 +218,7 @@ func (h *API) readTail(ctx context.Context, j *queue.Job, n, tail int, each func
 	}
 	err := h.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
 	if errors.Is(err, queue.ErrNotFound) {
-		return nil // no output: the attempt has ended, and its end is about to be recorded
+		return nil // the attempt has ended, but the store has no output yet
 	}
 	return err
 }
@@ -228,7 +228,7 @@ func (h *API) isRunning(ctx context.Context, j *queue.Job, n int) bool {
 	return n > j.StartedAttempts && h.Router.LeasedAttemptNumber(ctx, j) == n
 }
 
-// liveEnd returns the position up to which a running attempt has printed.
+// liveEnd returns the position after the last byte that a running attempt has printed.
 func (h *API) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
 	chunk, ok, err := h.Router.ReadOutput(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
@@ -237,8 +237,8 @@ func (h *API) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err er
 	return chunk.Cursor, nil
 }
 
-// readUpTo reads the output of a running attempt from the cursor c up to the position end. It stops there,
-// because the attempt may print faster than the caller reads.
+// readUpTo reads the output of a running attempt from the cursor c up to the position end, and passes it to
+// each. It stops at end, because the attempt may print faster than the caller reads.
 func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 	each func(output.Chunk) error) error {
 	start := c
@@ -267,8 +267,9 @@ func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 	return nil
 }
 
-// readLive reads a piece of a running attempt's output after the cursor. With follow, it waits for new
-// output. more is false when the attempt no longer runs or all output was read.
+// readLive reads a piece of a running attempt's output after the cursor, passes it to each, and moves the
+// cursor. With follow, it waits for new output. more is false if the attempt no longer runs or all output was
+// read.
 func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
 	each func(output.Chunk) error) (more bool, err error) {
 	chunk, ok, err := h.Router.ReadOutput(ctx, seq, *c, follow)
@@ -283,9 +284,9 @@ func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow 
 	return !chunk.IsComplete && (follow || before != *c), nil
 }
 
-// readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at
-// least tail bytes at the end of each stream. For output that is damaged or missing in its file, it passes
-// a chunk that says so.
+// readStored reads the stored output of attempt n after a cursor and passes it to each. If tail is positive, it
+// reads only the end of each stream, at least tail bytes. For damaged or missing output it passes a chunk that
+// says so.
 func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
 	each func(output.Chunk) error) error {
 	a, err := read(ctx, h.UserLimits, control.ClassOneJob,
@@ -308,7 +309,7 @@ func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.C
 		return nil
 	}
 	if a.OutputRef == "" {
-		// A small output is stored in the attempt's row and not in a file.
+		// A small output is stored in the attempt's row instead of a file.
 		return h.eachChunk(ctx, control.ClassOneJob, decodedChunks(a.Output), sendRest)
 	}
 	f, err := h.Router.OpenAttemptOutput(ctx, &a)
@@ -322,7 +323,7 @@ func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.C
 		return err
 	}
 	defer f.Close()
-	// Read no further than the recorded size, since the job's account may have extended the file.
+	// Read only up to the recorded size, since the job's account may have extended the file.
 	size := a.OutputBytes
 	if tail > 0 && size > 0 {
 		class := control.ClassManyJobs
@@ -339,8 +340,8 @@ func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.C
 	return h.eachChunk(ctx, control.ClassManyJobs, all, sendRest)
 }
 
-// chunkAfter returns the part of a chunk that follows a cursor, and reports whether such a part exists. It
-// subtracts the skipped length from the cursor.
+// chunkAfter returns the part of a chunk after a cursor. some is false if the whole chunk is before the cursor.
+// It subtracts the skipped length from the cursor, so that the cursor is relative to the next chunk.
 func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
 	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
@@ -348,7 +349,7 @@ func chunkAfter(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some b
 	return chunk.WithoutFirst(skip), skip < length
 }
 
-// decodedChunks returns the chunks of an encoded output that is not stored in a file.
+// decodedChunks returns the chunks of an output that is encoded in memory.
 func decodedChunks(encoded []byte) iter.Seq2[output.Chunk, error] {
 	return chunkSeq(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
 }
@@ -368,17 +369,17 @@ func chunkSeq(decode func(each func(output.Chunk) error) error) iter.Seq2[output
 	}
 }
 
-// chunkOverheadBytes is the overhead of a chunk, in bytes, in addition to its data.
+// chunkOverheadBytes is the memory that a chunk needs in addition to its data, in bytes.
 const chunkOverheadBytes = 64
 
-// eachChunk calls the function each with every chunk. While it holds one slot of the class, it handles a
-// bounded number of chunks.
+// eachChunk calls the function each with every chunk. It takes a slot of the class for a bounded number of
+// chunks at a time, so that other requests get their turn.
 func (h *API) eachChunk(ctx context.Context, class control.SlotClass, chunks iter.Seq2[output.Chunk, error],
 	each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
-		// Without this check, the loop would continue after the client has disconnected.
+		// Without this check, the loop would continue after a client has disconnected.
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -36,8 +36,8 @@ func readLogs(t *testing.T, s *rig, p control.Logs) string {
 	return string(got)
 }
 
-// lastLinesOf returns the last n lines of the chunks that a filter selects. It is a simple reference
-// implementation.
+// lastLinesOf returns the last n lines of the chunks for which wanted returns true. It is a simple
+// implementation to compare with.
 func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
 	var all []byte
 	for _, c := range chunks {
@@ -75,7 +75,7 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 					write(c)
 				}
 			})
-			chunks = chunks[:0] // read the chunks back: the file may have joined adjacent ones
+			chunks = chunks[:0] // read the chunks back: the file may have joined some
 			raw := s.outputBytes(t, "1-1")
 			if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
 				chunks = append(chunks, c)
@@ -205,8 +205,8 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// A request for the end of an output does not read the rest. In this test, the rest is damaged, so the output
-// would contain a damage report if the rest were read.
+// If only the end of an output is requested, the rest is not read. Here the rest is damaged, so the reply would
+// report damage if the rest were read.
 func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	s := newServiceWithStore(t)
 	line := strings.Repeat("x", 63) + "\n"
@@ -253,7 +253,7 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	}
 }
 
-// If an output file was truncated, the missing part is reported as damage after the remaining output.
+// If an output file was truncated, the missing part is reported as damage after the rest of the output.
 func TestCutOutputIsReported(t *testing.T) {
 	const size = 300_000
 	s := newServiceWithStore(t)
@@ -290,8 +290,8 @@ func TestCutOutputIsReported(t *testing.T) {
 			}
 			want := int64(max(0, len(raw)-kept-1000))
 			if p.Stderr || p.Since > 0 {
-				// The header of the damaged record is intact. It shows that the record's bytes belong to
-				// stdout, and when they were printed.
+				// The header of the damaged record is intact. It says that the record belongs to stdout and
+				// when it was printed.
 				want = max(0, want-32<<10)
 			}
 			if unknown := stream == ""; unknown != (want > 0) {

@@ -20,8 +20,7 @@ func (h *API) Hello(context.Context, control.HelloParams) (control.Hello, error)
 
 // Status implements control.API.
 func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, error) {
-	// Read the last event before the counts, so that the events after it cover all changes that the counts
-	// lack.
+	// Read the last event before the counts. A client that reads the later events then misses no change.
 	last, _ := h.Store.LastEvent()
 	counts := h.Store.Counts()
 	oldest, err := read(ctx, h.UserLimits, control.ClassOneJob,
@@ -65,11 +64,11 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	return st, nil
 }
 
-// healthNotRunning is the health of a queue without a service.
+// healthNotRunning is the health in the status of a queue whose service is not running.
 const healthNotRunning = "degraded: the service is not running, so no jobs start"
 
-// offlineStatus returns the status of a queue without its service. It removes the values that only a
-// running service knows. The health is ok if all jobs have ended, since no job then needs the service.
+// offlineStatus returns the status of a queue whose service is not running. It removes the values that only a
+// running service knows. The health is ok if all jobs have ended, since no job then waits for the service.
 func offlineStatus(st control.Status) control.Status {
 	st.Service = ""
 	st.PID, st.StartedAt, st.Workers, st.ThroughputPerMinute = 0, 0, control.WorkerSummary{}, 0
@@ -85,11 +84,11 @@ func offlineStatus(st control.Status) control.Status {
 	return st
 }
 
-// maxListedNearQuota is the maximum number of users near their quota that a status lists.
+// maxListedNearQuota is the maximum number of users that a status lists as near their quota.
 const maxListedNearQuota = 20
 
-// addQuotaUse adds to a status how many bytes the caller's jobs use. For an admin it also adds which users are
-// near their quota.
+// addQuotaUse adds to a status how many bytes the caller's jobs use of the quota. For an admin it also adds
+// which users are near their quota.
 func (h *API) addQuotaUse(ctx context.Context, st *control.Status) {
 	p := control.PeerFrom(ctx)
 	st.UserBytes, st.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.Quota.MaxBytesPerUser()

@@ -19,11 +19,11 @@ import (
 // The simulated directory has these uids in addition to those in /etc/passwd. All of them except joblessUID
 // have enqueued jobs, under the names in ownerNames.
 const (
-	reusedUID = 61400 + iota // the uid of a former account; it belongs to mallory now
+	reusedUID = 61400 + iota // uid of a former account; it now belongs to mallory
 	keptUID
-	unknown    // the directory does not answer
-	deletedUID // the directory says that the uid does not exist
-	joblessUID // the uid of an account that has never enqueued a job
+	unknown    // the directory does not answer for this uid
+	deletedUID // the directory answers that this uid does not exist
+	joblessUID // uid of an account that has never enqueued a job
 )
 
 var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unknown: "carol", deletedUID: "dave"}
@@ -48,11 +48,11 @@ func withOwners(t *testing.T) *rig {
 	return withOwnersOn(t, rigOptions{})
 }
 
-// withOwnersOn is withOwners with options.
+// withOwnersOn is like withOwners, with options.
 func withOwnersOn(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	s := newRigWithStore(t, o)
-	// Without AlwaysQueryRemote, the uid without an answer would make look-ups of other uids fail for a minute.
+	// Without AlwaysQueryRemote, a look-up without an answer would make all look-ups fail for a minute.
 	s.Directory.LookupFunc, s.Directory.AlwaysQueryRemote = directoryOfOwners, true
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {
@@ -73,14 +73,14 @@ func withOwnersOn(t *testing.T, o rigOptions) *rig {
 	return s
 }
 
-// withOthers is a store that other nodes share.
+// withOthers is a store that this node shares with other nodes.
 type withOthers struct{ store.Cluster }
 
 // HasOthers implements store.Cluster.
 func (withOthers) HasOthers() bool { return true }
 
-// A node does not claim jobs of users that exist only on other nodes. Once such a user exists on this node,
-// it claims the user's jobs.
+// A node does not claim jobs of users that exist only on other nodes. Once the user exists on this node too, it
+// claims the user's jobs.
 func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 	s := withOwnersOn(t, rigOptions{cluster: withOthers{}, each: true})
 	for _, known := range []struct {
@@ -109,7 +109,7 @@ func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 	}
 }
 
-// jobState returns the uid, the state and the reason of a job.
+// jobState returns the uid, the state and the reason of a job as one text.
 func (s *rig) jobState(t *testing.T, id string) string {
 	t.Helper()
 	j, err := s.Store.Get(t.Context(), id)
@@ -119,16 +119,16 @@ func (s *rig) jobState(t *testing.T, id string) string {
 	return fmt.Sprintf("%d %s %s", j.UID, j.State, j.Reason)
 }
 
-// A new account does not inherit the jobs of an earlier account with the same uid. Before the new account's
-// first reply, the jobs are separated so that only admins see them, and waiting jobs are held. A uid whose
-// name is unchanged or unknown keeps its jobs.
+// A new account does not get the jobs of an earlier account with the same uid. Before the first reply to the
+// new account, the jobs are moved to a negative uid: only admins see them, and waiting jobs are held. If the
+// name of a uid is unchanged or unknown, its jobs stay.
 func TestUIDIsUsedAgain(t *testing.T) {
 	s := withOwners(t)
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON([]byte(`{"command":"true"}`)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second round finds all jobs separated already
+	for range 2 { // in the second round, all jobs are separated already
 		for uid := range ownerNames {
 			if err := s.admission.Admit(t.Context(), peer(uid, control.RightSubmit)); err != nil {
 				t.Fatal(err)
@@ -187,9 +187,9 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}
 }
 
-// The separation of a uid from its former owner is finished before the next owner is answered, even by a
-// service that was restarted in between. Once the separation is finished, admitting a peer writes nothing.
-// Admitting a peer with any other uid writes nothing either. In this test, any write would fail.
+// The separation of a uid from its former owner is finished before the new owner gets a reply, even if the
+// service was restarted in between. After that, admitting this peer writes nothing. Admitting a peer with any
+// other uid writes nothing either. In this test, any write would fail.
 func TestDisowningIsFinishedOnce(t *testing.T) {
 	s := withOwners(t)
 	drafts := namedJobs("more", 600)
@@ -202,7 +202,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	if more, err := s.Store.Disown(t.Context(), reusedUID, "alice"); err != nil || !more {
 		t.Fatalf("more jobs are left: %t, %v", more, err)
 	}
-	s = newRig(t, rigOptions{store: s.Store, home: s.RunnerLocation, directory: s.Directory}) // as after a restart
+	s = newRig(t, rigOptions{store: s.Store, home: s.RunnerLocation, directory: s.Directory}) // like after a restart
 	if err := s.Owners.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	}
 }
 
-// Doctor finds the jobs of a former account, regardless of the number of newer jobs.
+// Doctor finds the jobs of a former account, however many newer jobs exist.
 func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	s := withOwners(t)
 	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
@@ -232,8 +232,8 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	}
 }
 
-// A running job keeps its uid until it ends. While it runs, the new owner of the uid sees no more of the
-// job than other users do.
+// A running job keeps its uid until it ends. Meanwhile, the new owner of the uid sees no more of the job than
+// other users do.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := withOwners(t)
 	leased := s.claimJobs(t, 4)
@@ -288,8 +288,8 @@ func TestAllUIDsAreChecked(t *testing.T) {
 	until("again", "-2 held disowned")
 }
 
-// A job does not start if its submitter's uid now belongs to another account. The same holds for the uid of
-// the user that the job names. If the directory does not answer in time, the job starts.
+// A job does not start if the uid of its submitter, or of the user that it names, now belongs to another
+// account. If the directory of users does not answer in time, the job starts.
 func TestDisownedJobsDoNotStart(t *testing.T) {
 	s := withOwners(t)
 	for _, c := range []struct {
@@ -335,8 +335,8 @@ func closed() chan struct{} {
 	return c
 }
 
-// Lists and events show the names of submitters without a query of the system, so a slow directory does not
-// block read slots.
+// Lists and events get the names of submitters from a cache, so a slow directory of users does not block read
+// slots.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := withOwners(t)
 	s.Directory.LookupFunc = func(_, key string) (string, error) {

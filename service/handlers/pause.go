@@ -51,8 +51,7 @@ func (h *API) pauseVerb(on bool) *bulkVerb {
 	}}
 }
 
-// cannotPauseError returns the error for a job that cannot be paused because it does not run, or cannot be resumed
-// because it is not paused.
+// cannotPauseError returns the error for a job that cannot be paused or, if on is false, cannot be resumed.
 func cannotPauseError(j *queue.Job, on bool) error {
 	next := "only running jobs can be paused"
 	switch {
@@ -66,8 +65,8 @@ func cannotPauseError(j *queue.Job, on bool) error {
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
 }
 
-// setAllPaused begins or ends a pause of all jobs. Ending it resumes only jobs that were not paused
-// individually. The pause also lasts across restarts of the service.
+// setAllPaused pauses all jobs or, if on is false, ends that pause. Jobs that were paused individually stay
+// paused. The pause outlasts restarts of the service.
 func (h *API) setAllPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
 	error) {
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
@@ -87,7 +86,7 @@ func (h *API) setAllPaused(ctx context.Context, method string, p control.Selecti
 	}
 	var wait func(context.Context) ([]string, error)
 	err := h.Lock.With(ctx, func() error {
-		// Read the store, since another node may have paused or resumed all jobs.
+		// Read the store, since another node may have paused or resumed all jobs meanwhile.
 		stored, err := h.Store.Settings(ctx)
 		if err != nil {
 			return err
@@ -116,8 +115,8 @@ func (h *API) setAllPaused(ctx context.Context, method string, p control.Selecti
 	return v, err
 }
 
-// localPauseResult returns the answer to another node about a pause, or its end, of the jobs on this node. If some of
-// the jobs failed, the answer contains both the ids of the other jobs and the error.
+// localPauseResult returns the answer to another node that has paused or resumed all jobs. done contains the
+// ids of the changed jobs on this node. If other jobs failed, the answer also contains the error.
 func localPauseResult(done []string, err error) control.BulkResult {
 	v := control.BulkResult{DoneIDs: done}
 	if err != nil {
@@ -140,11 +139,11 @@ func (h *API) storeAllPause(ctx context.Context, on bool) error {
 		return nil
 	}
 	set.SetAt = h.Store.Now()
-	// Continue even if the request was cancelled, since the pause is already stored.
+	// Continue even if the request was cancelled, since the change is already stored.
 	stored, _ := h.Store.Settings(context.WithoutCancel(ctx))
 	for i := range stored {
 		if stored[i].Key == settings.PauseKey {
-			set = stored[i] // use the stored start time, since later services report it too
+			set = stored[i] // use the stored start time, which later services report too
 		}
 	}
 	h.Pauses.Store(&set)

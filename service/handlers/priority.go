@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkPriority returns an error for a priority that is too far from the default of the job's queue. Without
-// this limit, a user with only the right submit could always rank own jobs before other users' jobs.
+// checkPriority returns an error if the job's priority is too far from the default of its queue for the peer.
+// Without this limit, a user with only the right submit could always rank own jobs before other users' jobs.
 func (h *API) checkPriority(p *control.Peer, j *queue.Job) error {
 	low, high := h.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
@@ -21,7 +21,7 @@ func (h *API) checkPriority(p *control.Peer, j *queue.Job) error {
 		`choose a priority in that range, or ask a user with the right "operate" to set it`, j.Priority, low, high, j.Queue)
 }
 
-// priorityBounds returns the lowest and the highest priority that a caller may set in a queue.
+// priorityBounds returns the lowest and the highest priority that a peer may set in a queue.
 func (h *API) priorityBounds(p *control.Peer, name string) (low, high int64) {
 	if p.Right.Covers(control.RightOperate) {
 		return -queue.MaxPriority, queue.MaxPriority
@@ -31,21 +31,20 @@ func (h *API) priorityBounds(p *control.Peer, name string) (low, high int64) {
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
 
-// A job that is enqueued with next starts before its owner's waiting jobs. Its priority is one above the
-// highest effective priority of the owner's jobs that could start now or wait to be retried. Waiting raises
+// A job that is enqueued with the option next starts before its owner's waiting jobs. Its priority is one above
+// the highest effective priority of the owner's jobs that could start now or wait to be retried. Waiting raises
 // effective priorities without limit. But a user with only the right submit may set priorities only up to a
-// limit. If that limit is too low, the job gets the highest priority that its owner may set, and a note
-// says so.
+// limit. If the needed priority is above that limit, the job gets the limit, and a note says so.
 //
-// With aging = enqueue, the enqueue of the new job gives each waiting job one more point. The new job
-// therefore needs a priority that is one higher. Without that, the new job and the best waiting job would
-// have the same rank, and the older one would start first. Each job of a batch also gives one point to the
-// waiting jobs and to the earlier jobs of the batch. So the jobs of a batch get rising priorities. They
-// then all have the same rank and start in their order.
+// With the setting aging = enqueue, a new job raises the effective priority of each waiting job by one. The new
+// job therefore needs one more. Without that, the new job and the best waiting job would have the same rank,
+// and the older one would start first. Each job of a batch also raises the earlier jobs of the batch by one. So
+// each job of a batch gets a priority one higher than the job before it. All then have the same rank and start
+// in their order.
 
-// bestWaitingPriority returns the highest effective priority of a user's waiting jobs, and the number of jobs in the
-// earlier requests of the batch. jobs is the number of jobs in this request. All requests of a batch get the
-// same priority, so that the batch's jobs start in their order.
+// bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlier is the number of
+// jobs in the earlier requests of the batch, and jobs that in this request. All requests of a batch get the
+// result for the first one, so that the batch's jobs start in their order.
 func (h *API) bestWaitingPriority(
 	ctx context.Context, uid int, batch string, jobs int,
 ) (best store.WaitingPriority, earlier int, err error) {
@@ -67,8 +66,8 @@ type batchKey struct {
 	name string
 }
 
-// runNextBatches remembers the result of bestWaitingPriority for the first request of each batch. A batch is removed
-// when it is committed or aborted, or when no request for it has arrived within store.StagingTimeout.
+// runNextBatches remembers the result of bestWaitingPriority for the first request of each batch. A batch is
+// removed when it is committed or aborted, or after store.StagingTimeout without a request.
 type runNextBatches struct {
 	mu     sync.Mutex
 	byName map[batchKey]runNextBatch
@@ -81,8 +80,8 @@ type runNextBatch struct {
 	earlierJobs   int          // number of jobs in the batch's earlier requests
 }
 
-// recordRequest returns the remembered result of bestWaitingPriority for a batch. It also records that a request has
-// added a number of jobs to the batch.
+// recordRequest returns what is remembered of a batch; known is false if nothing is. It also adds the number of
+// jobs in this request to the batch.
 func (n *runNextBatches) recordRequest(name batchKey, now queue.Millis, jobs int) (b runNextBatch, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,8 +92,8 @@ func (n *runNextBatches) recordRequest(name batchKey, now queue.Millis, jobs int
 	return b, known
 }
 
-// rememberFirst remembers the first request of a batch and removes abandoned batches. For each user it keeps at most
-// as many batches as the store does. It keeps the batches with the newest requests.
+// rememberFirst remembers the first request of a batch and removes abandoned batches. Per user it keeps at most
+// as many batches as the store does, those with the newest requests.
 func (n *runNextBatches) rememberFirst(name batchKey, first runNextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,17 +117,16 @@ func (n *runNextBatches) rememberFirst(name batchKey, first runNextBatch) {
 	n.byName[name] = first
 }
 
-// remove removes a batch.
+// remove forgets a batch.
 func (n *runNextBatches) remove(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.byName, batchKey{uid, batch})
 }
 
-// raisePriorityToNext raises the priority of a new job above that of its owner's waiting jobs, up to
-// the highest priority that the owner may set. earlier is the number of jobs of the batch before this
-// one. raisePriorityToNext returns a note for the owner if some of the waiting jobs still start
-// first.
+// raisePriorityToNext raises the priority of a new job above that of its owner's waiting jobs, at most to the
+// highest priority that the owner may set. earlier is the number of jobs of the batch before this job. The
+// returned note says that some waiting jobs still start first; nil if none do.
 func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, best store.WaitingPriority,
 	earlier int) (notes []string) {
 	order := h.Store.Order()
@@ -140,7 +138,7 @@ func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, best store.Wait
 		return nil
 	}
 	if order.Scheduling == queue.ByAging && order.AgingUnit == queue.AgingByEnqueues {
-		best.Priority += int64(earlier) + 1 // add the points that the new jobs give to waiting jobs
+		best.Priority += int64(earlier) + 1 // the new jobs raise the waiting jobs by this
 	}
 	_, most := h.priorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(best.Priority+1, most))

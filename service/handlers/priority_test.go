@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A user with only the right submit can set a priority near the default of the queue: when enqueuing a job,
-// alone or in a batch, and when editing it. Users with more rights can set any priority.
+// A user with only the right submit can set only priorities near the default of the queue. That applies to a
+// single job, to a batch and to an edit. Users with more rights can set any priority.
 func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.setDefaults(t, "urgent", `{"priority":100}`)
@@ -57,7 +57,7 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 	}
 }
 
-// editJob changes one job and returns the error if the job was rejected.
+// editJob edits one job. It returns the error if the edit was refused.
 func (s *rig) editJob(ctx context.Context, id, set string) error {
 	one := control.Selection{ID: control.JobID(id)}
 	done, err := s.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
@@ -67,8 +67,8 @@ func (s *rig) editJob(ctx context.Context, id, set string) error {
 	return err
 }
 
-// A priority that an operator has set is kept when the owner edits other fields. To move the job to another
-// queue, the owner must set a priority in that queue's range.
+// A priority that an operator has set is kept when the owner edits other fields. If the owner moves the job to
+// another queue, the owner must also set a priority that is allowed there.
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.setDefaults(t, "night", `{"priority":-100}`)

@@ -15,11 +15,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxSuggestedQueues limits for how many new queues of a request the reply suggests an existing queue with
-// a similar name. If a request creates more, their names are unlikely to be typing errors.
+// maxSuggestedQueues limits how many new queues a request may create for the reply to suggest existing queues
+// with similar names. If a request creates more, their names are unlikely to be typing errors.
 const maxSuggestedQueues = 10
 
-// createdQueues returns the queues that a request has created.
+// createdQueues returns the queues that a request has created, some with a suggested existing queue.
 func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.NewQueues {
@@ -46,7 +46,7 @@ func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (list []contr
 	return list
 }
 
-// listQueues returns the existing queues, including the default queue even if it is empty.
+// listQueues returns all queues. The list includes the default queue even if it is empty.
 func (h *API) listQueues(ctx context.Context) (list []store.QueueState, err error) {
 	list, err = read(ctx, h.UserLimits, control.ClassOneJob,
 		func() ([]store.QueueState, error) { return h.Store.Queues(ctx) })
@@ -89,7 +89,7 @@ func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control
 	return list, err
 }
 
-// addOtherNodesThroughput adds the throughput of the other nodes.
+// addOtherNodesThroughput adds the throughput of the other nodes to each queue's.
 func (h *API) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
 	_, ended := h.AllNodes.OtherNodesThroughput(ctx)
 	for i := range list {
@@ -97,7 +97,8 @@ func (h *API) addOtherNodesThroughput(ctx context.Context, list []control.QueueV
 	}
 }
 
-// viewQueues returns the wanted queues with their throughput on this node.
+// viewQueues returns the queues for which wanted returns true, in the form of a reply. The throughput is that
+// of this node.
 func (h *API) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
@@ -132,7 +133,7 @@ func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.Queue
 		if p.Default != nil {
 			var j queue.Job
 			rule.JobDefaults, j, err = mergeDefaults(rule.JobDefaults, p.Default, h.Settings.Current().JobDefaults())
-			if err == nil { // reject defaults that name something that does not exist
+			if err == nil { // reject defaults with names that do not exist
 				err = h.checkDemands(&j, func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
 			}
 			if err != nil {
@@ -148,14 +149,14 @@ func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.Queue
 	if len(list.Queues) > 0 {
 		h.addOtherNodesThroughput(ctx, list.Queues)
 		v = list.Queues[0]
-		// The queue no longer exists, because it has neither settings nor jobs. Show the default settings.
+		// The queue has neither settings nor jobs any more, so it no longer exists. Show the default settings.
 	} else {
 		v = h.viewQueue(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
 	}
 	return v, err
 }
 
-// setIfGiven sets a value if the request contains a new one.
+// setIfGiven sets *to to *given if given is not nil.
 func setIfGiven[T any](to, given *T) {
 	if given != nil {
 		*to = *given
@@ -179,7 +180,8 @@ func (h *API) ruleOf(ctx context.Context, name string) (store.QueueRule, error) 
 	return q.Rule, err
 }
 
-// setRule changes the settings of a queue. The caller holds the settings lock.
+// setRule stores the settings of a queue and writes the action verb to the audit log. The caller holds the
+// settings lock.
 func (h *API) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
 	if err := h.Guard.Audit(ctx, verb, name, nil); err != nil {
 		return err
@@ -190,8 +192,8 @@ func (h *API) setRule(ctx context.Context, verb, name string, rule store.QueueRu
 	return h.QueueRules.LoadRules(context.WithoutCancel(ctx))
 }
 
-// mergeDefaults applies a patch to the defaults of a queue, validates the result and returns it as JSON. It also
-// returns a job that has these defaults.
+// mergeDefaults applies a merge patch to the job defaults of a queue and validates the result. It returns the
+// result as JSON, and a job that has these defaults.
 func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text string, j queue.Job, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(cmp.Or(old, "{}")), &fields); err != nil {
@@ -221,7 +223,7 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text st
 	if j, err = queue.Resolve(&any, d); err != nil {
 		return "", j, err
 	}
-	setFields := spec.GivenFields() // GivenFields returns the fields in their canonical spelling
+	setFields := spec.GivenFields() // in their canonical spelling
 	if len(setFields) == 0 {
 		return "", j, nil
 	}
@@ -250,7 +252,7 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.Que
 				"queue %[1]q was paused with --freeze and cannot resume at a set time; resume it with queuectl queue "+
 					"resume %[1]s, then pause it again", q.Name)
 		}
-		if !rule.RunningJobsPaused { // if the queue was frozen before, keep the time since which its jobs are paused
+		if !rule.RunningJobsPaused { // if the queue was frozen before, keep the earlier time
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
 		}
 		rule.Paused, rule.PauseReason, rule.PausedUntil = true, p.Reason, until
@@ -259,15 +261,16 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.Que
 	}, func(q *store.QueueState) error { return h.recallQueue(ctx, q) })
 }
 
-// A request that pauses a queue waits until the pool has returned the queue's jobs that have not started.
-// These constants say how long it waits and how often it checks.
+// A request that pauses a queue waits until the pool has returned those of its jobs that are claimed but not
+// started. recallTimeout limits the wait, and withdrawInterval is the time between two checks.
 const (
 	recallTimeout    = 2 * time.Second
 	withdrawInterval = 5 * time.Millisecond
 )
 
-// PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. An earlier service that
-// was killed during a freeze may not have paused all of them.
+// PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. A service that was
+// killed during a freeze may not have paused all of them. A freeze is a pause of a queue that also pauses its
+// running jobs.
 func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	list, err := h.listQueues(ctx)
 	name := ""
@@ -282,9 +285,9 @@ func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	}
 }
 
-// recallQueue recalls the jobs of a paused queue that are leased but have not started. If the queue is
-// frozen, it also pauses the queue's running jobs. It polls, because a job that is being claimed is leased
-// in the store before the pool knows it. See docs/decisions/0023.
+// recallQueue returns to a paused queue its jobs that are claimed but have not started. If the queue is frozen,
+// it also pauses the queue's running jobs. It polls, because a job that is being claimed is leased in the store
+// before the pool knows it. See docs/decisions/0023.
 func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	timeoutCtx, cancel := context.WithTimeout(ctx, recallTimeout)
@@ -308,14 +311,15 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 		}
 		select {
 		case <-timeoutCtx.Done():
-			// No error: a runner does not answer, and returns its unstarted jobs once it does.
+			// This is no error: a runner does not answer. It returns its unstarted jobs once it answers.
 			return ctx.Err()
 		case <-time.After(withdrawInterval):
 		}
 	}
 }
 
-// pauseJobs concurrently pauses the jobs that run on this node and are not in done, and adds them to done.
+// pauseJobs concurrently pauses the jobs that run on this node, except those in done. It adds the paused jobs
+// to done.
 func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
@@ -327,7 +331,7 @@ func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[int
 	}
 	calls.Wait()
 	for _, err := range errs {
-		// Ignore ErrWrongState: the job is being ended.
+		// Ignore ErrWrongState, which means that the job is being ended.
 		if err != nil && !errors.Is(err, queue.ErrWrongState) {
 			return err
 		}
@@ -335,8 +339,8 @@ func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[int
 	return nil
 }
 
-// resumeJobsOfFrozenQueue resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the
-// freeze stay paused.
+// resumeJobsOfFrozenQueue resumes the jobs that a freeze of the queue has paused. It leaves jobs paused that
+// were paused before the freeze.
 func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) error {
 	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPageRows}
 	for {
@@ -350,7 +354,7 @@ func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) 
 				refs = append(refs, store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID})
 			}
 		}
-		// The peer needs no right on the jobs, since it may resume the queue.
+		// The peer may resume the queue, so it needs no right on the jobs.
 		v, err := h.applyToRefs(withServiceRights(ctx), h.pauseVerb(false), refs, f.States)
 		if err = firstUnexpectedError(&v, err); err != nil || page.Next == 0 {
 			return err
@@ -363,8 +367,8 @@ func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) 
 func (h *API) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	for i := range list {
-		// Resume the jobs before the queue. If this fails, the queue is still frozen, so the caller can
-		// repeat the request.
+		// Resume the jobs before the queue. If resuming them fails, the queue is still frozen, so the caller
+		// can repeat the request.
 		if q := &list[i]; err == nil && q.Rule.RunningJobsPaused && (p.All || q.Name == p.Name) {
 			err = h.resumeJobsOfFrozenQueue(ctx, q)
 		}
@@ -389,8 +393,8 @@ func (h *API) QueueRemove(ctx context.Context, p control.QueueRemove) (control.Q
 	}, func(*store.QueueState) error { return nil })
 }
 
-// changeQueues changes the settings of one queue or of all queues. After that, it calls the function then for
-// each changed queue.
+// changeQueues changes the settings of one queue or of all queues to the result of newRule. Then it calls the
+// function then for each changed queue.
 func (h *API) changeQueues(ctx context.Context, verb, name string, all bool,
 	newRule func(*store.QueueState) (store.QueueRule, error),
 	afterChange func(*store.QueueState) error) (control.QueueList, error) {

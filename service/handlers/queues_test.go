@@ -26,8 +26,8 @@ func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) 
 	return l.Store.Queues(ctx)
 }
 
-// The reply names all queues that a request has created. To build it, the service reads the list of
-// existing queues at most once. If the request has created too many queues, it does not read the list.
+// The reply names all queues that a request has created. For that, the service reads the list of existing
+// queues at most once. If the request has created too many queues, it does not read it.
 func TestNewQueuesAreReadOnce(t *testing.T) {
 	l := &countingStore{Store: openStore(t)}
 	s := newRig(t, rigOptions{store: l})
@@ -56,7 +56,7 @@ func TestQueueDefaultsExcludeCommand(t *testing.T) {
 			queue.KindNumber: "1", queue.KindBool: "true", queue.KindExitCodes: "[1]"}[f.Kind]
 		_, _, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
-		// A default for these fields is allowed, since it only restricts what a job can do.
+		// These fields only restrict what a job can do, so a default is allowed.
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)
 		runs := slices.Contains(access.ExecutionFields, f.Name) && !bounds ||
 			slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)

@@ -21,19 +21,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// relayingCluster is a store that the nodes a and b share. Node b holds every job, and executes the requests that it
-// gets on the same store.
+// relayingCluster is a store that the nodes a and b share. Node b holds the lease of every job, and executes
+// the requests that it gets.
 type relayingCluster struct {
 	*drainCluster
 	b      *cluster.Responder
-	holder int64 // the node that holds every job
+	holder int64 // the node that holds every lease
 }
 
 func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) { return c.holder, nil }
 
 func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
 	c.requests = append(c.requests, string(raw))
-	// The context of another process has no peer.
+	// In another process, the context has no peer.
 	return control.EncodeAnswer(c.b.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
@@ -46,8 +46,8 @@ func newRelay(t *testing.T) (*rig, *relayingCluster) {
 	return newRig(t, rigOptions{store: b.Store, cluster: c, node: "a"}), c
 }
 
-// A request about a job that another node holds reaches that node as the same control request, with the caller's
-// identity, its right, and the states in which the job may be changed. The caller gets the answer of that node.
+// A request about a job whose lease another node holds reaches that node unchanged. It has the caller's
+// identity and right, and the states in which the job may be changed. The caller gets that node's answer.
 func TestVerbsReachTheHolder(t *testing.T) {
 	type call = func(*API, context.Context, control.Selection) (control.BulkResult, error)
 	for want, do := range map[string]call{
@@ -88,12 +88,12 @@ func TestVerbsReachTheHolder(t *testing.T) {
 	}
 }
 
-// If another node may hold a job, an edit makes that node return the job to the queue. The node that has checked the
-// edit then changes the job. This changes nothing else: a job that no node holds any more keeps its state, and refusals
-// are about the edit.
+// If another node holds the lease of a job, an edit makes that node return the job to the queue. The node that
+// has checked the edit then changes the job. Nothing else changes: a job whose lease no node holds any more
+// keeps its state, and errors are about the edit.
 func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
-		verbs []queue.Verb // what other callers do before the edit
+		verbs []queue.Verb // changes by other callers before the edit
 		want  queue.State
 		err   string
 	}{
@@ -121,7 +121,7 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 			}
 			edited := len(v.DoneIDs) == 1 && len(relay.requests) == 1
 			refused := len(v.Refusals) == 1 && strings.Contains(v.Refusals[0].Message, c.err)
-			skipped := selection.All && len(v.DoneIDs)+len(v.Refusals) == 0 // the selection excludes ended jobs
+			skipped := selection.All && len(v.DoneIDs)+len(v.Refusals) == 0 // ended jobs are not selected
 			if err != nil || c.err == "" && !edited || c.err != "" && !refused && !skipped {
 				t.Errorf("%s: got %+v, %v after %d requests", name, v, err, len(relay.requests))
 			}
@@ -133,8 +133,9 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 	}
 }
 
-// The answering node checks the right that the first node has determined. Relaying a request grants no rights:
-// without the right, neither node changes a job of another user, and no request of all nodes is executed.
+// The answering node checks the right in a request of another node. Sending a request to another node gives no
+// rights: without the right, neither node changes another user's job or executes a request that concerns all
+// nodes.
 func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -166,8 +167,8 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 	}
 }
 
-// A request is about the job that had the id when the first node read it. If another job has the id since then, the
-// answering node does not change that job.
+// A request to another node is about the job that had the id when the first node read it. If another job has
+// the id now, the answering node does not change that job.
 func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -189,7 +190,7 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 	}
 }
 
-// A schedule that replaces its running job changes nothing if no node holds the job any more, as without other nodes.
+// A schedule that replaces its running job does nothing if no node holds the job's lease any more.
 func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -199,7 +200,7 @@ func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 	}
 }
 
-// The resumption of a frozen queue resumes the jobs of all users, also on other nodes.
+// Resuming a frozen queue resumes the jobs of all users, also those on other nodes.
 func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	s, c := newRelay(t)
 	s.enqueueJobs(t, jobNamed("j"))
@@ -218,7 +219,7 @@ func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 	}
 }
 
-// If a request fails on this node, the error is returned unchanged and names no other node.
+// The error of a request that fails on this node is returned unchanged and names no other node.
 func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -230,7 +231,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	}
 }
 
-// If a node can pause only some of its jobs, the caller still gets the ids of these, and the service logs the error.
+// If a node can pause only some of its jobs, the caller gets the ids of these, and the service logs the error.
 func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	s, c := newSharedService(t)
 	var logged bytes.Buffer
@@ -246,8 +247,8 @@ func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
 	}
 }
 
-// pieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with these pieces
-// of output.
+// pieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with the
+// given pieces of output.
 type pieceCluster struct {
 	*drainCluster
 	pieces []string
@@ -261,8 +262,8 @@ func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte
 	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
 }
 
-// A follower of a silent job on another node gets no empty pieces. It does not compete with other requests each time
-// that the other node answers that nothing was printed.
+// The job is on another node and prints nothing. A client that follows its output gets no empty pieces. The
+// other node's answers that nothing was printed do not make the client compete for slots.
 func TestFollowerOfASilentJobWaits(t *testing.T) {
 	const silent = `{"held":true,"cursor":[3,0]}`
 	for _, c := range []struct {
@@ -308,7 +309,8 @@ func (c *losingCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bo
 	return nil, ctx.Err()
 }
 
-// No other node takes over the stored output of an attempt that has ended, so the error does not promise that.
+// If a node is lost, no other node takes over its output files. So the error about such a file does not promise
+// that.
 func TestOutputFileOfALostNode(t *testing.T) {
 	c := &losingCluster{drainCluster: newDrainCluster()}
 	s := newSharedServiceOn(t, c)

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// If the service does not start at boot, the reply about a schedule, or about a job due in more than an
-// hour, has a note.
+// If the service does not start at boot, some replies have a note about that: replies about schedules, and
+// about jobs that are due in more than an hour.
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
 	advice := ""
@@ -84,8 +84,8 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	}
 }
 
-// The reply says how many attempts the new jobs may have at most. If a job already existed, it says nothing
-// about attempts.
+// The reply says how many attempts the new jobs have at most. If the job already existed, the reply does not
+// say it.
 func TestReceiptSaysMostAttempts(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.RightSubmit)

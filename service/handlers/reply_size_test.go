@@ -22,10 +22,10 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// sixfoldText returns text of n bytes that JSON encodes in 6*n bytes.
+// sixfoldText returns a text of n bytes that takes 6*n bytes in JSON.
 func sixfoldText(n int) string { return strings.Repeat("\x01", n) }
 
-// largest returns a job that takes as much space in a reply as a job can.
+// largest returns a job that takes the maximum space in a reply.
 func largest(id string) queue.Job {
 	j := jobNamed(id + strings.Repeat("x", 128-len(id)))
 	codes := make([]int, queue.MaxExitCodes)
@@ -49,8 +49,8 @@ func largest(id string) queue.Job {
 	return j
 }
 
-// largestSchedules stores a schedule for each of these jobs. Each schedule takes as much space in a reply
-// as a schedule can. It returns the schedules as shown with the largest possible runs.
+// largestSchedules stores one schedule for each of the jobs. Each schedule takes the maximum space in a reply.
+// It returns the schedules as replies show them.
 func (s *rig) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
 	t.Helper()
 	for i, j := range jobs {
@@ -87,8 +87,7 @@ func (s *rig) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.
 	return all
 }
 
-// retryTimeouts repeats a read that takes longer than the store allows, as may happen on a busy machine under
-// the race detector.
+// retryTimeouts repeats a read that times out, as may happen on a busy machine under the race detector.
 func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 	for range 30 {
 		if result, err = read(); !errors.Is(err, queue.ErrUnavailable) {
@@ -98,8 +97,8 @@ func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 	return result, err
 }
 
-// The reply of each method fits in a line of the protocol, and so does each notification of a stream. This
-// holds for all stored data and all requests.
+// Each reply and each notification of a stream fits in a line of the protocol, whatever data is stored and
+// requested.
 func TestAnswersFit(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
 	s := newServiceWithStore(t)
@@ -164,7 +163,7 @@ func TestAnswersFit(t *testing.T) {
 	}
 	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: sixfoldText(256),
 		Labels: map[string]string{}, Resources: map[string]int{}}
-	for i := range 64 { // the settings can define at most 64 of these
+	for i := range 64 { // the settings can define at most 64
 		node.Labels[fmt.Sprint(i)] = strings.Repeat("x", 126)
 		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// rigAuthorizer decides the rights of peers.
+// rigAuthorizer determines the rights of the peers in this test.
 type rigAuthorizer struct {
 	*access.Admission
 	*access.Rights
@@ -53,7 +53,7 @@ func members(n int, value string) string {
 	return b.String() + "}"
 }
 
-// shapes contains values that are expensive to parse, each for another reason.
+// shapes contains values that are expensive to parse. Each is expensive for another reason.
 var shapes = map[string]func() string{
 	"nested": func() string { return repeatToSize("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
 	"nested objects": func() string {
@@ -100,7 +100,7 @@ func batchOf(n int, job func(i int) string) string {
 	return envelope("enqueue.batch", b.String()+"]}")
 }
 
-// lines contains complete requests with special shapes.
+// lines contains complete request lines that are expensive to parse.
 var lines = map[string]func() string{
 	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + members(1<<30, "1")[1:] },
 	"an envelope repeated":   func() string { return `{"id":1,` + repeatToSize("", `"params":1`, "}") },
@@ -174,8 +174,8 @@ var lines = map[string]func() string{
 	},
 }
 
-// common lists the shapes that the test uses for every kind of value. It uses the other shapes only for
-// values that have their own parsers.
+// common lists the shapes that the test uses for every kind of value. The other shapes are used only for values
+// with their own parser.
 var common = []string{"nested", "text of escapes", "a text of digits", "digits"}
 
 // inputs returns all inputs of the test. They use the shapes as values of each kind of parameter, of an
@@ -234,11 +234,10 @@ func cpu(t *testing.T) time.Duration {
 }
 
 // An input of 8 MiB of any shape takes at most half a second of processor time and 64 MiB of memory. This
-// covers the path from the socket to the store and back. The time covers this whole process, including the
-// client. The memory is the growth of the live heap. The total of all allocations is an upper bound of that
-// growth. If the total exceeds the limit, the input is sent again while the live heap is measured every few
-// milliseconds. On two cores, the slowest input takes 0.3 s (a deep list of times) and the largest takes 53
-// MiB (the largest jobs).
+// covers the way from the socket to the store and back. The time is that of this whole process, including the
+// client. The memory is the growth of the live heap, which is at most the total of all allocations. If that
+// total exceeds the limit, the input is sent again and the live heap is measured every few milliseconds. On two
+// cores, the slowest input takes 0.3 s (a deep list of times), and the largest takes 53 MiB (the largest jobs).
 func TestShapesAreCheap(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
@@ -298,7 +297,7 @@ func startRequester(t *testing.T) func(line []byte) (answer string) {
 		in := bufio.NewReaderSize(c, 64<<10)
 		for {
 			text, err := in.ReadString('\n')
-			// Skip notifications of a stream, which have a method.
+			// Skip the notifications of a stream, which contain a method.
 			if err != nil || !strings.Contains(text, `"method":`) {
 				return text
 			}

@@ -10,10 +10,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkDemands returns an error if no node meets the job's demands, or if a demand contradicts the rule of a
-// shared key. It applies the rules of shared keys to the job.
+// checkDemands applies the rules of shared keys to the job's demands. It returns an error if a demand
+// contradicts a rule, or if no node meets all demands. A demand says that a job needs, for example, a lock or a
+// resource.
 func (h *API) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
-	var demands []*queue.Demand // the demands that depend on the node
+	var demands []*queue.Demand // the demands for a node or for resources of a node
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
@@ -41,7 +42,7 @@ func (h *API) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)
 	return checkAllOnOneNode(demands, nodes)
 }
 
-// checkAllOnOneNode returns an error if no single node meets all of the demands.
+// checkAllOnOneNode returns an error if no single node meets all demands. Each alone is met by some node.
 func checkAllOnOneNode(demands []*queue.Demand, nodes []store.NodeState) error {
 	if len(demands) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
 		return !slices.ContainsFunc(demands, func(d *queue.Demand) bool {
@@ -63,7 +64,7 @@ func checkAllOnOneNode(demands []*queue.Demand, nodes []store.NodeState) error {
 		strings.Join(all, " and "))
 }
 
-// checkResource returns an error if no node has enough units of a resource.
+// checkResource returns an error if no node has as many units of a resource as the demand needs.
 func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	all, most := map[string]bool{}, 0
 	for i := range nodes {
@@ -85,7 +86,7 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	return nil
 }
 
-// checkNode returns an error if none of the nodes may run the job.
+// checkNode returns an error if no node has the name or label that the demand requires.
 func checkNode(d *queue.Demand, nodes []store.NodeState) error {
 	var names []string
 	for i := range nodes {

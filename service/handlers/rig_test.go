@@ -24,7 +24,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// rig is the API with its parts. It has a queue, but runs no jobs and has no socket.
+// rig is an API with the parts that it needs. It has a queue, but runs no jobs and has no socket.
 type rig struct {
 	*API
 	admission *access.Admission
@@ -40,9 +40,9 @@ type rigOptions struct {
 	cluster   store.Cluster
 	node      string
 	home      runner.Location
-	policy    string // path of the policy file of root's runners; "" if the service has its own runners
+	policy    string // policy file of runners that run as root; "" if the service has its own
 	workers   string // number of workers; "" means none
-	each      bool   // jobs run as their submitters, whatever the settings say
+	each      bool   // jobs run as their submitters, even if the settings differ
 }
 
 // newRig returns a rig.

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job that is enqueued with next gets a priority above the effective priorities of its owner's waiting
-// jobs. If the owner may not set such a high priority, the job gets the highest allowed one and a note. The
-// request is never rejected because of a priority that the owner did not specify.
+// A job that is enqueued with the option next gets a priority above the effective priorities of its owner's
+// waiting jobs. If the owner may not set such a high priority, the job gets the highest allowed one and a note.
+// The request is never rejected because of a priority that the owner did not specify.
 func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 	s := newServiceWithStore(t)
 	order := queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}
@@ -43,7 +43,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 		}
 		return got
 	}
-	check("nothing waits", control.RightSubmit, 5, "") // without waiting jobs, the job gets the default priority
+	check("nothing waits", control.RightSubmit, 5, "") // without waiting jobs, it gets the default priority
 	low := control.Enqueue{Spec: queue.Spec{Priority: new(int64(-5))}}
 	add(other, control.RightSubmit, low)
 	first := check("one waits that has earned one point, and earns another", control.RightSubmit, 8, "")
@@ -65,7 +65,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 		`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo"`)
 }
 
-// The priority of a job with next is never below its queue's default.
+// A job that is enqueued with next never gets a priority below its queue's default.
 func TestNextLowersNoPriority(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
@@ -86,8 +86,8 @@ func TestNextLowersNoPriority(t *testing.T) {
 	}
 }
 
-// A job with next also gets a priority above that of a failed job that waits to be retried. This holds even
-// if another job of its owner could start now.
+// A job that is enqueued with next also gets a priority above that of a failed job that waits for its retry,
+// even if another job of the owner could start now.
 func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
@@ -120,7 +120,7 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	}
 }
 
-// All requests of a batch get the priority of the first one. The next batch with the same name gets a new
+// All requests of a batch get the priority of the first one. A later batch with the same name gets a new
 // priority.
 func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	s := newServiceWithStore(t)
@@ -186,9 +186,9 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 	}
 }
 
-// A job with next starts before its owner's waiting jobs, even with aging = enqueue, where each enqueue
-// gives waiting jobs a point. The jobs of a batch with next start before them too, in the order of the
-// batch.
+// A job that is enqueued with next starts before its owner's waiting jobs. That is so even with the setting
+// aging = enqueue, where each new job gives waiting jobs a point of priority. The jobs of a batch start in the
+// order of the batch.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 	s := newServiceWithStore(t)
 	if err := s.Store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging,

@@ -23,12 +23,11 @@ import (
 )
 
 const (
-	// shownNextStarts is the number of future occurrences that schedule show returns. maxShownOccurrences is the maximum
-	// number of past occurrences.
+	// shownNextStarts is how many future occurrences (planned starts) of a schedule the method schedule.show
+	// returns. maxShownOccurrences is the maximum number of past occurrences that it returns.
 	shownNextStarts     = 5
 	maxShownOccurrences = 20
-	// scheduleTries limits how often a change of a schedule is tried while other requests keep changing the
-	// schedule.
+	// scheduleTries is the maximum number of tries to change a schedule while other requests keep changing it.
 	scheduleTries = 10
 )
 
@@ -42,7 +41,7 @@ type requestedSchedule struct {
 
 // ScheduleAdd implements control.API.
 func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
-	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before the jobs start
+	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before a job starts
 	want, err := h.checkScheduleRequest(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err
@@ -59,7 +58,7 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.S
 			}
 		}
 		put := want.Schedule
-		if sched.PausedAt != 0 { // a paused schedule stays paused when it is replaced
+		if sched.PausedAt != 0 { // keep the pause when a schedule is replaced
 			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = sched.PausedAt, sched.PausedBy, sched.Note, 0, 0
 		}
 		return h.Quota.RunWithinQuota(ctx, put.UID, func() error {
@@ -78,8 +77,8 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.S
 	})
 }
 
-// retryIfChanged repeats a change of a schedule if another request changed the schedule at the same time.
-// It tries at most scheduleTries times.
+// retryIfChanged calls do, which changes a schedule. It calls do again if another request has changed the
+// schedule meanwhile, at most scheduleTries times in all.
 func retryIfChanged(do func() error) (err error) {
 	for range scheduleTries {
 		if err = do(); !errors.Is(err, store.ErrScheduleChanged) {
@@ -89,7 +88,7 @@ func retryIfChanged(do func() error) (err error) {
 	return queue.Errorf(queue.CodeUnavailable, "other requests keep changing the schedule; try again")
 }
 
-// checkScheduleRequest checks a requested schedule and fills in its defaults.
+// checkScheduleRequest checks a requested schedule, fills in its defaults and returns it.
 func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAdd) (want requestedSchedule,
 	err error) {
 	peer := control.PeerFrom(ctx)
@@ -139,8 +138,8 @@ func (s *requestedSchedule) completeAndCheck() (err error) {
 	return nil
 }
 
-// nextOccurrence returns the next occurrence of a schedule after a time, and the time at which it is due with jitter.
-// Both are 0 after the last occurrence.
+// nextOccurrence returns the next occurrence of a schedule after a time, and the time at which its job is due,
+// which includes jitter. Both are 0 if no occurrence follows.
 func nextOccurrence(s *store.Schedule, line *schedule.CronLine, zone *time.Location, after queue.Millis) (at,
 	due queue.Millis) {
 	next := line.Next(after.Time(), s.CreatedAt.Time(), zone)
@@ -150,9 +149,9 @@ func nextOccurrence(s *store.Schedule, line *schedule.CronLine, zone *time.Locat
 	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.Jitter)))
 }
 
-// checkReplace reports whether the existing schedule equals the wanted one. If it differs, checkReplace returns
-// an error unless replace is true and the caller may replace it. Only admins may change the command of
-// another user's schedule.
+// checkReplace reports whether the existing schedule sched equals the schedule want. If they differ, the caller
+// wants to replace sched. This returns an error if replace is false or the caller lacks the right. Only admins
+// may change the command of another user's schedule.
 func (h *API) checkReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool,
 	err error) {
 	peer := control.PeerFrom(ctx)
@@ -198,7 +197,7 @@ func differingFields(a, b *store.Schedule) (names []string) {
 	return names
 }
 
-// scheduleSpecFields returns the fields that the user set for the schedule's jobs.
+// scheduleSpecFields returns the fields that the user has set in the spec of the schedule's jobs.
 func scheduleSpecFields(s *store.Schedule) map[string]any {
 	var spec queue.Spec
 	if s.Spec == "" || spec.UnmarshalJSON([]byte(s.Spec)) != nil {
@@ -207,7 +206,7 @@ func scheduleSpecFields(s *store.Schedule) map[string]any {
 	return spec.GivenFields()
 }
 
-// representativeJob returns a job that represents all jobs of a schedule when rights are checked.
+// representativeJob returns a job that stands for all jobs of a schedule when rights are checked.
 func representativeJob(s *store.Schedule) queue.Job {
 	j := s.Draft
 	j.ID, j.UID = s.Name, s.UID
@@ -261,8 +260,7 @@ func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleName) (control
 	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
-// showSchedule returns the reply that shows a schedule. Before that, it calls the function more, which may
-// extend the reply.
+// showSchedule returns the reply that shows a schedule, after the function more has extended it.
 func (h *API) showSchedule(ctx context.Context, name string,
 	more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
@@ -283,8 +281,8 @@ func (h *API) showSchedule(ctx context.Context, name string,
 		j := representativeJob(&sched)
 		visibility := h.Guard.VisibilityFor(&peer, &j)
 		if visibility == access.VisibleAll && !h.Guard.IsOwner(&peer, &j) {
-			// Leave out the environment: to see another user's environment, a caller must show a job,
-			// because that is audited.
+			// Leave out the environment. To see another user's environment, the caller must show a job, which
+			// is audited.
 			visibility = access.VisibleWithoutEnv
 		}
 		access.HideScheduleDetail(&d, visibility)
@@ -293,7 +291,7 @@ func (h *API) showSchedule(ctx context.Context, name string,
 	})
 }
 
-// nextStarts returns the next occurrences of a schedule. A paused schedule has none.
+// nextStarts returns the times of the next occurrences of a schedule. A paused schedule has none.
 func (h *API) nextStarts(sched *store.Schedule) []control.Time {
 	list := []control.Time{}
 	line, err := schedule.Parse(sched.Cron)
@@ -329,8 +327,8 @@ func (h *API) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (co
 	return v, nil
 }
 
-// changeSchedule calls do to change a schedule. It returns an error if the caller may not use the method on
-// that schedule.
+// changeSchedule calls the function do to change a schedule, and returns the changed schedule. It returns an
+// error if the caller may not use the method on that schedule.
 func (h *API) changeSchedule(ctx context.Context, method, name string,
 	do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
@@ -433,7 +431,7 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.
 					return err
 				}
 			}
-			select { // the job may be on its way from the pool to the store; the next round finds it
+			select { // if a job is still being ended, the next round finds it
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
 				return ctx.Err()
@@ -449,7 +447,7 @@ func bootID() string {
 	return id
 }
 
-// RecurringJobs returns the functions and values with which package upkeep starts recurring jobs.
+// RecurringJobs returns the parts that package upkeep needs to start the jobs of schedules.
 func (h *API) RecurringJobs() upkeep.RecurringJobs {
 	return upkeep.RecurringJobs{
 		BootID: bootID(),
@@ -462,7 +460,7 @@ func (h *API) RecurringJobs() upkeep.RecurringJobs {
 	}
 }
 
-// endLeased ends a leased job of a schedule and waits for its end. uid is the job's owner.
+// endLeased cancels a leased job of a schedule and waits for its end. uid is the user that cancels it.
 func (h *API) endLeased(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.Pool.Cancel(ctx, seq, uid); held || err != nil {
 		return err

@@ -20,9 +20,9 @@ import (
 const (
 	screenRows         = 10      // default number of rows of each part
 	maxScreenTextBytes = 1 << 10 // maximum length of a text in bytes
-	// lastLineBytes is how many bytes at the end of each stream are searched for the last line.
+	// lastLineBytes is how many bytes at the end of each stream are searched for the last line of output.
 	lastLineBytes    = 1 << 10
-	lastLinesTimeout = 250 * time.Millisecond // time limit for reading the last lines of all jobs
+	lastLinesTimeout = 250 * time.Millisecond // time limit to read the last lines of all jobs
 )
 
 // Screen implements control.API.
@@ -38,7 +38,7 @@ func (h *API) Screen(ctx context.Context, p control.ScreenParams) (control.Scree
 		f.DetailsForUID = &peer.UID
 	}
 	lines, err := h.lastLines(ctx, &peer, f)
-	// Reply without lists: the status is known even while the store is unavailable.
+	// If the store is unavailable, reply with the status alone, which is known even then.
 	if h.AllNodes.IsStoreUnavailable(err) {
 		none := []control.Job{}
 		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Delayed: none, HeldOrBlocked: none,
@@ -79,8 +79,9 @@ func (h *API) Screen(ctx context.Context, p control.ScreenParams) (control.Scree
 	})
 }
 
-// lastLines returns the last lines of the running and dead jobs that the peer may see. It leaves out lines
-// that are not available in time. At most one request of each user reads last lines at a time.
+// lastLines returns the last lines of output of the running and dead jobs that the peer may see, by job number.
+// It leaves out lines that are not available in time. At most one request of each user reads last lines at a
+// time.
 func (h *API) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var jobs []queue.Job
 	err := h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
@@ -158,11 +159,11 @@ func (h *API) lastLine(ctx context.Context, j *queue.Job) (last string) {
 	return cmp.Or(lastLineIn(terminalText(shown)), last)
 }
 
-// terminalText returns the readable text of output from a job's terminal.
+// terminalText converts the output of a job's terminal, with its control sequences, to readable text.
 func terminalText(shown []byte) []byte { return []byte(termtext.RenderText(string(shown), false)) }
 
-// lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its
-// standard output. It returns "" if the output of neither stream was kept.
+// lastErrorLine returns the last line of an ended job's standard error or, if that is empty, of its standard
+// output. It returns "" if no output was kept.
 func (h *API) lastErrorLine(ctx context.Context, j *queue.Job) string {
 	var t outputTails
 	if err := h.readTail(ctx, j, j.StartedAttempts, lastLineBytes, t.add); err != nil {

@@ -13,7 +13,7 @@ func (h *API) ServiceStop(ctx context.Context, p control.ServiceStop) (control.S
 	if err := h.Guard.Audit(ctx, "service.stop", "", nil); err != nil {
 		h.Log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}
-	queue.TrySend(h.StopRequests, p.KeepJobs) // at the second request, the service is already stopping
+	queue.TrySend(h.StopRequests, p.KeepJobs) // a second request has no effect
 	stopping := control.ServiceStopResult{PID: os.Getpid(), Dir: h.Paths.StateDir}
 	if h.RunnerLocation.External() {
 		stopping.RunnerDir = h.RunnerLocation.Dir

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// MergeStored passes the settings that the store keeps to the parts that use them. The caller then resolves the names
-// in [access].
+// MergeStored passes stored settings to the parts that use them: the drain, the pause of all jobs, and the
+// keeper. After that, the caller must look up the names in the section [access] again.
 func MergeStored(stored []store.Setting, drains *cluster.DrainState, pauses *settings.AllPause,
 	keeper *settings.Keeper) error {
 	values := map[string]string{}

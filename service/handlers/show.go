@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxShowTailBytes is the maximum number of bytes of each stream of the last attempt's output that show
-	// returns.
+	// maxShowTailBytes is how many bytes at the end of each stream of the last attempt the method show returns
+	// at most.
 	maxShowTailBytes = 4 << 10
-	// maxShownAttempts is the maximum number of attempts that show returns.
+	// maxShownAttempts is the maximum number of attempts that the method show returns.
 	maxShownAttempts = 100
-	// maxOutputReads limits how often show reads the output. If the job's state has changed during a read, show reads
-	// again, so that output and state match.
+	// maxOutputReads limits how often the method show reads the output. If the job's state has changed during a
+	// read, it reads again, so that output and state match.
 	maxOutputReads = 4
 )
 
@@ -43,7 +43,7 @@ func (h *API) Show(ctx context.Context, p control.Show) (control.JobDetail, erro
 			}
 			err = h.readTail(ctx, &req.job, attempt, maxShowTailBytes, req.tails.add)
 			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
-				err = nil // the runner does not answer now, so show the job without its output
+				err = nil // the runner does not answer, so show the job without output
 			}
 			req.tailsUpToDate = true
 			req.outputReads++
@@ -59,9 +59,9 @@ func (h *API) Show(ctx context.Context, p control.Show) (control.JobDetail, erro
 	}
 }
 
-// readDetail returns these errors if a step is missing that must not run while the request holds its read
-// slot. errOutputNotStored requests a read of output that is in a file or still being written. errNotAudited requests
-// an audit record that the caller sees another user's environment.
+// readDetail returns these errors to request a step that must run without a read slot. errOutputNotStored
+// requests a read of output that is in a file or still being written. errNotAudited requests an audit record,
+// because the caller sees another user's environment.
 var (
 	errOutputNotStored = errors.New("the output is not in the store")
 	errNotAudited      = errors.New("the access is not recorded in the audit log")
@@ -83,8 +83,8 @@ type showRequest struct {
 	isAudited     bool
 }
 
-// readDetail reads the job. It returns errOutputNotStored or errNotAudited if a step is missing before the job can be
-// shown.
+// readDetail reads the job for the reply. It returns errOutputNotStored or errNotAudited if the caller must
+// first do another step.
 func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error) {
 	j, err := w.h.Store.GetFull(ctx, w.id)
 	if err == nil && w.h.Guard.Hides(&w.peer, &j) {
@@ -107,14 +107,14 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAudited {
 		return control.JobDetail{}, errNotAudited
 	}
-	if sees >= access.VisibleWithoutEnv && !w.tailsUpToDate { // with less visibility, none of the output is shown
+	if sees >= access.VisibleWithoutEnv && !w.tailsUpToDate { // with less visibility, no output is shown
 		if err := w.readTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
 	d, err := w.h.buildDetail(ctx, &j, w.beforeAttempt)
 	d.Output, d.Stderr = tailText(w.tails.text[output.Stdout]), tailText(w.tails.text[output.Stderr])
-	// A running attempt's total may be unknown, since only the end may have been read.
+	// The total for a running attempt may be unknown, since maybe only the end was read.
 	if j.State != queue.Processing {
 		d.StdoutBytes = w.tails.printedBytes[output.Stdout]
 	}
@@ -123,8 +123,8 @@ func (w *showRequest) readDetail(ctx context.Context) (control.JobDetail, error)
 	return d, err
 }
 
-// readTails reads the end of the last attempt's output, or returns errOutputNotStored if the output
-// is not in the store.
+// readTails reads the end of the last attempt's output from the store. It returns errOutputNotStored if the
+// output is not there.
 func (w *showRequest) readTails(ctx context.Context) error {
 	w.tails, w.resultJSON = outputTails{}, nil
 	switch {
@@ -147,7 +147,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 	return output.Decode(bytes.NewReader(a.Output), w.tails.add)
 }
 
-// outputTails holds the ends of an attempt's streams.
+// outputTails holds the ends of the two streams of an attempt's output.
 type outputTails struct {
 	text [2][]byte // at most maxShowTailBytes bytes of each stream
 	// printedBytes is the length of each stream, including bytes that were not kept. It is exact if the whole
@@ -155,8 +155,8 @@ type outputTails struct {
 	printedBytes [2]int64
 }
 
-// add appends a chunk. It keeps the last bytes of each stream, beginning with a whole character. Where bytes are
-// damaged or were not kept, it inserts a line that says so. If the stream of the missing bytes is unknown,
+// add appends a chunk to its stream. It keeps the last bytes of each stream, beginning with a whole character.
+// For damaged or dropped bytes it inserts a line that says so. If the stream of the missing bytes is unknown,
 // both tails get that line.
 func (t *outputTails) add(c output.Chunk) error {
 	t.printedBytes[c.Stream] = max(t.printedBytes[c.Stream], c.Offset) + c.Length()
@@ -168,7 +168,7 @@ func (t *outputTails) add(c output.Chunk) error {
 		}
 		tail := p.AppendTo(t.text[s])
 		if len(tail) > maxShowTailBytes {
-			// Copy the end, so that the memory of a large chunk can be freed.
+			// Copy the end, so that the memory of the large chunk can be freed.
 			tail = bytes.Clone(output.Tail(tail, maxShowTailBytes))
 		}
 		t.text[s] = tail
@@ -193,7 +193,8 @@ func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Vis
 
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
-// read calls f while it holds a read slot, and returns the result of f.
+// read calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the memory
+// and the work of one user's requests.
 func read[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass, f func() (R, error)) (r R,
 	err error) {
 	err = s.RunInSlot(ctx, c, func() (err error) {
@@ -203,7 +204,8 @@ func read[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass
 	return r, err
 }
 
-// findJob reads the job that a request names, without its large fields.
+// findJob reads the job with an id, without its large fields. It returns an error if the peer must not learn
+// that the job exists.
 func (h *API) findJob(ctx context.Context, id control.JobID) (queue.Job, error) {
 	if id == "" {
 		return queue.Job{}, errNoID
@@ -213,7 +215,7 @@ func (h *API) findJob(ctx context.Context, id control.JobID) (queue.Job, error) 
 	return compactJob(&j), err
 }
 
-// findFor reads a job like findJob. It returns an error if the peer may not use the method on the job.
+// findFor is like findJob, but also returns an error if the peer may not use the method on the job.
 func (h *API) findFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
 	j, err := h.findJob(ctx, id)
 	if err == nil {
@@ -222,8 +224,8 @@ func (h *API) findFor(ctx context.Context, method string, id control.JobID) (que
 	return j, err
 }
 
-// buildDetail returns a job with its newest attempts. If before is not 0, it returns attempts with lower numbers
-// than before.
+// buildDetail returns a job with its newest attempts. If before is not 0, it returns only attempts with a
+// number below before.
 func (h *API) buildDetail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
 	views := []control.Job{h.viewJob(j)}
 	h.AllNodes.SetNodeNames(ctx, views)

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The output of a job is read only for users with the right to see it. In this test the output is damaged, and a
-// reply that contains read output says so.
+// The output of a job is read only for users with the right to see it. In this test the output is damaged, so a
+// reply for which it was read says so.
 func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	const owner = 61300
 	s := newServiceWithStore(t)
@@ -59,8 +59,7 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	}
 }
 
-// If a job ends while it is being shown, the reply has the new state and the output that belongs to that
-// state.
+// If a job ends while it is being shown, the reply contains the new state and the output for that state.
 func TestShownOutputIsOfTheState(t *testing.T) {
 	s := newServiceWithStore(t)
 	const n = 300
@@ -98,7 +97,7 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		at := int64(0)
-		// Chunks of this size, as from a slow pipe, cut characters in two.
+		// A slow pipe causes chunks of this size, which cut characters in two.
 		for part := range slices.Chunk(text, 4095) {
 			at += 1000
 			write(output.Chunk{Time: at, Data: part})
@@ -124,7 +123,7 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// The end of an output has a line wherever bytes are missing because they were not kept or are damaged.
+// The end of an output contains a line wherever bytes are missing because they are damaged or were not kept.
 func TestTailMarksMissingOutput(t *testing.T) {
 	var got outputTails
 	for _, c := range []output.Chunk{

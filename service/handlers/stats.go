@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// statsRange is the default period that statistics cover.
+// statsRange is the length of the period for which statistics are returned by default.
 const statsRange = 24 * time.Hour
 
 // Stats implements control.API.

@@ -11,7 +11,7 @@ import (
 )
 
 // firstTailBytes is how many bytes at the end of each stream the first search for the last lines reads. Each
-// further search reads tailGrowthFactor times as many bytes as the one before.
+// further search reads tailGrowthFactor times as many bytes as the search before.
 const (
 	firstTailBytes   = 64 << 10
 	tailGrowthFactor = 8
@@ -19,9 +19,8 @@ const (
 	liveTailBytes = output.MaxMemoryBytes / 2
 )
 
-// seekTail moves the cursor to the beginning of the last lines of the attempt's current output. If the
-// runner does not answer and may not have started the attempt, a follower gets the whole output, because
-// another runner may then execute the attempt.
+// seekTail moves the cursor to the beginning of the last lines of the attempt's output. If the runner does not
+// answer, another runner may execute the attempt later. A follower then gets the whole output.
 func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error {
 	if l.h.isRunning(ctx, j, l.attempt) {
 		err := l.seekLiveTail(ctx, j, lines)
@@ -45,7 +44,7 @@ func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 			found, err = l.seekLines(ctx, lines, output.Cursor{}, earlier, read)
 		}
 		if errors.Is(err, queue.ErrNotFound) && l.attempt > j.StartedAttempts {
-			return nil // no lines: the attempt has ended, and its end is about to be recorded
+			return nil // the attempt has ended, but the store has no output yet
 		}
 		if err != nil || found {
 			return err
@@ -53,8 +52,8 @@ func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error
 	}
 }
 
-// seekLiveTail is like seekTail, for a running attempt. The first search reads all its bytes in one
-// request. If the attempt prints fast, the runner may have dropped these bytes before a second request.
+// seekLiveTail is like seekTail, for a running attempt. The first search reads all bytes that it needs in one
+// request, because the runner may drop them before a second request.
 func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) error {
 	end := output.Cursor{-liveTailBytes, -liveTailBytes}
 	var last []output.Chunk
@@ -90,7 +89,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 	for tail := firstTailBytes; ; tail *= tailGrowthFactor {
 		begin := output.Cursor{max(0, l.searchedEnd[0]-int64(tail)), max(0, l.searchedEnd[1]-int64(tail))}
-		if int64(tail) >= j.OutputLimit { // no more output than this is kept, so read all of it
+		if int64(tail) >= j.OutputLimit { // no more than this is kept, so read everything
 			begin = output.Cursor{}
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
@@ -104,13 +103,12 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 }
 
 // seekLines moves l.cursor to the beginning of the last lines of an output. The function read passes the output
-// to seekLines, beginning at the cursor at. earlier says for each stream whether earlier output may exist. If
-// so, it is unknown where the first line of that stream began. seekLines reports whether it found enough
-// lines, or all lines there are. It keeps only the positions of at most lines line beginnings.
+// from the cursor at on to its argument. earlier says for each stream whether output before at may exist; the
+// first line may then be incomplete. seekLines returns false if it needs more output to find enough lines.
 func (l *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, earlier [2]bool,
 	read func(each func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{earlier[0] && l.selectsStream(output.Stdout), earlier[1] && l.selectsStream(output.Stderr)}
-	// One more than the lines, because the last beginning of a line may be the end of the output.
+	// The capacity is lines+1, because the last line beginning may be the end of the output.
 	begins := &cursorRing{ctx: ctx, capacity: lines + 1}
 	last := at // position after the last byte that the request selects
 	if cut == [2]bool{} {
@@ -154,9 +152,9 @@ func (l *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, 
 	return true, nil
 }
 
-// cursorRing keeps the most recent cursors that were added.
+// cursorRing keeps the most recent cursors, up to its capacity.
 type cursorRing struct {
-	ctx      context.Context // context of the request to which the memory is charged
+	ctx      context.Context // context of the request that is charged for the memory
 	capacity int
 	cursors  []output.Cursor
 	oldest   int // index of the oldest cursor, which is overwritten next once the ring is full
@@ -181,7 +179,7 @@ func (r *cursorRing) clear() { r.cursors, r.oldest = r.cursors[:0], 0 }
 
 func (r *cursorRing) newest() output.Cursor { return r.fromEnd(1) }
 
-// fromEnd returns the n-th cursor from the end, or the oldest one that is kept.
+// fromEnd returns the n-th cursor from the end. If fewer are kept, it returns the oldest one.
 func (r *cursorRing) fromEnd(n int) output.Cursor {
 	n = min(n, len(r.cursors))
 	return r.cursors[(r.oldest+len(r.cursors)-n)%len(r.cursors)]

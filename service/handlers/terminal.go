@@ -55,11 +55,11 @@ func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResul
 	return joined, err
 }
 
-// startedTimeout is how long Attach waits to learn whether an attempt that was sent to a runner has started.
+// startedTimeout is how long Attach waits to learn from the runner whether an attempt has started.
 const startedTimeout = 100 * time.Millisecond
 
-// startedAttempt returns the job whose requested attempt is running. If p.Wait is set, it waits for the
-// attempt to start.
+// startedAttempt returns the job once the requested attempt is running. If the attempt does not run yet, it
+// waits only if p.Wait is set.
 func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
 	if p.Wait {
 		defer h.Pool.WatchEnd(j.Seq)()
@@ -67,7 +67,7 @@ func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attac
 	watching := h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
-		// connected is taken before the job's state is read, so that no later connection is missed.
+		// Take connected before the job's state is read, so that no later connection is missed.
 		connected := h.Pool.RunnerConnected()
 		if *j, err = h.rereadCompact(ctx, j); err != nil {
 			return running, err
@@ -104,8 +104,8 @@ func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attac
 	}
 }
 
-// terminalClients remembers which processes have attached to which terminals. So one audit event covers
-// everything that a process types into a terminal. Its methods are safe for concurrent use.
+// terminalClients remembers which processes have attached to which terminals, so that each process causes only
+// one audit event per terminal. Its methods are safe for concurrent use.
 type terminalClients struct {
 	mu          sync.Mutex
 	seenClients map[terminalClient]bool // guarded by mu
@@ -118,8 +118,8 @@ type terminalClient struct {
 	uid, pid int
 }
 
-// maxJoined is the maximum number of remembered processes. When it is reached, all processes are forgotten,
-// so the next text that each of them types is audited again.
+// maxJoined is the maximum number of remembered processes. When it is reached, all processes are forgotten. The
+// next text that each of them types is then audited again.
 const maxJoined = 4096
 
 // addIfNew records an attached process and reports whether it is new.

@@ -58,7 +58,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	}
 }
 
-// A status lists only a limited number of users near their quota. They are the users that use most.
+// A status lists a limited number of users near their quota: those that use most.
 func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	s := newServiceWithStore(t)
 	for uid := range maxListedNearQuota + 1 {
@@ -88,7 +88,7 @@ func fillQuota(t *testing.T, s *rig, stdin string) {
 }
 
 // If a new schedule exceeds the quota, inputs of ended jobs are removed, as for a new job. The schedule is
-// rejected only if that does not make enough room.
+// rejected if that does not free enough space.
 func TestScheduleAddMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
@@ -114,8 +114,8 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 }
 
-// If a batch exceeds the quota, each of its requests makes room. The bytes of earlier requests of the batch
-// count as used.
+// If a batch exceeds the quota, each request of the batch frees space. The bytes of the batch's earlier
+// requests count as used.
 func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
@@ -138,8 +138,8 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	}
 }
 
-// A request that exceeds the quota removes inputs of ended jobs. It removes no more than it needs, and
-// begins with the job that ended first. Jobs that can still run keep their input; if these use too much,
+// A request that exceeds the quota removes inputs of ended jobs. It removes no more than it needs, and begins
+// with the job that ended first. Jobs that can still run keep their input. If their input uses the whole quota,
 // the request is rejected.
 func TestEnqueueMakesRoom(t *testing.T) {
 	s := newServiceWithStore(t)
@@ -197,7 +197,7 @@ func cancelAll(t *testing.T, s *rig) {
 	}
 }
 
-// A request that would not fit even without the inputs and outputs of all ended jobs removes none of them.
+// If a request would not fit even without the inputs and outputs of all ended jobs, none of them are removed.
 func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	s := newServiceWithStore(t)
 	large := strings.Repeat("x", 10_000)
@@ -220,7 +220,7 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 	refused(int(before) - 1000)
 }
 
-// If an operator edits another user's job and the quota is used up, nothing of that user's jobs is removed.
+// If an operator's edit of another user's job exceeds the quota, nothing of that user's jobs is removed.
 func TestEditByOperatorRemovesNothing(t *testing.T) {
 	s := newServiceWithStore(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
@@ -244,7 +244,7 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 	}
 }
 
-// A request makes all the room that it needs, regardless of the number of ended jobs.
+// A request frees all the space that it needs, however many ended jobs that takes.
 func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	s := newServiceWithStore(t)
 	drafts := namedJobs("old", 120)

@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// maxListedGroups is the maximum number of a peer's groups that whoami lists.
+// maxListedGroups is the maximum number of the peer's groups that the method whoami lists.
 const maxListedGroups = 1000
 
 // Whoami implements control.API.

@@ -25,7 +25,8 @@ func (h *API) Cancel(ctx context.Context, p control.Selection) (control.BulkResu
 		awaitsAttemptEnd: true})
 }
 
-// cancel cancels a job. It ends a running attempt, unless the states in only exclude running jobs.
+// cancel cancels a job. It ends a running attempt, if the states in only allow running jobs. An empty only
+// allows every state.
 func (h *API) cancel(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
 	if len(only) > 0 && !slices.Contains(only, queue.Processing) {
 		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, OnlyStates: only})
@@ -37,9 +38,9 @@ func (h *API) cancel(ctx context.Context, j *queue.Job, only []queue.State) (err
 		OnlyStates: only})
 }
 
-// cancelLeased ends the running attempt of a job, before any change of the store, because that change might
-// wait for disk space. It returns the states in which the caller may change the job afterwards: all states
-// (nil) if the pool held the job, and otherwise the states in only.
+// cancelLeased ends the running attempt of a job. It does so before any change of the store, because that
+// change may have to wait for disk space. It returns the states in which the caller may then change the job:
+// nil, for all states, if the pool held the job, and otherwise only.
 func (h *API) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
 	leased, err := h.Pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
@@ -48,7 +49,7 @@ func (h *API) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State
 	return only, err
 }
 
-// changeJob applies a change to a job that is not running.
+// changeJob applies a change to a job that has not started.
 func (h *API) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
 	set := h.Settings.Current()
@@ -60,12 +61,13 @@ func (h *API) changeJob(ctx context.Context, j *queue.Job, c store.Change) error
 	return h.Quota.RunWithinQuota(ctx, j.UID, func() error { return h.Store.Change(ctx, j.Seq, c) })
 }
 
-// returnUnstarted returns a job to the queue, if this node holds it and it has not started.
+// returnUnstarted returns a claimed job to the queue, if this node holds it and it has not started.
 func (h *API) returnUnstarted(ctx context.Context, j *queue.Job, only []queue.State) error {
 	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, only)
 }
 
-// replaceStartedError replaces worker.ErrAttemptStarted by an error for the caller of a verb.
+// replaceStartedError replaces worker.ErrAttemptStarted by an error that the caller of a verb understands. It
+// returns other errors unchanged.
 func replaceStartedError(err error, j *queue.Job, v queue.Verb, only []queue.State) error {
 	switch {
 	case !errors.Is(err, worker.ErrAttemptStarted):
@@ -80,7 +82,7 @@ func replaceStartedError(err error, j *queue.Job, v queue.Verb, only []queue.Sta
 	return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 }
 
-// changeFunc returns a function that applies a change to a job, for the field apply of a verb.
+// changeFunc returns a function that applies a change to a job. It is used for bulkVerb.apply.
 func (h *API) changeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
 	return func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
@@ -101,8 +103,8 @@ func (h *API) Release(ctx context.Context, p control.Selection) (control.BulkRes
 		&bulkVerb{method: "release", apply: h.changeFunc(store.Change{Verb: queue.VerbRelease})})
 }
 
-// Retry implements control.API. If the caller selects jobs by a filter, Retry skips completed jobs unless
-// the filter names that state.
+// Retry implements control.API. If the caller selects jobs by a filter, completed jobs are retried only if the
+// filter names that state.
 func (h *API) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
 	takes := queue.VerbRetry.ActsIn()
 	if p.SelectsByFilter() && len(p.State) == 0 {
@@ -117,8 +119,7 @@ func (h *API) Retry(ctx context.Context, p control.Retry) (control.BulkResult, e
 	})
 }
 
-// maxBulkEditBytes is the maximum length in bytes of a patch that is applied to many jobs. The patch is stored with
-// each job.
+// maxBulkEditBytes is the maximum length in bytes of a patch for many jobs. The patch is stored with each job.
 const maxBulkEditBytes = 64 << 10
 
 // Edit implements control.API.
@@ -134,9 +135,9 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 	d := h.Settings.Current().JobDefaults()
 	sample := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
-	}} // this job has the fields that other fields require, such as unique for unique_for
+	}} // an invented job in which every field may be set
 	if err := sample.Edit(p.Set, d); err != nil {
-		return control.BulkResult{}, err // reject the request, since the patch is invalid for every job
+		return control.BulkResult{}, err // the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
 	scope, err := h.Guard.ParseEditScope(&peer, p.Set)
@@ -146,7 +147,7 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 	known, nodesErr := h.AllNodes.Nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
-		// Check each job in its current state, because the user that it runs as may have changed.
+		// Check each job in its current state, because its user may have changed.
 		err := h.Guard.CheckMayEdit(&peer, &scope, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
@@ -168,7 +169,8 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 	}
 	v, err := h.applyToJobs(ctx, p.Selection, queue.VerbEdit.ActsIn(), &bulkVerb{
 		method: "edit",
-		// This node has checked the edit and applies it. A node that holds the job only returns the job.
+		// This node has checked the edit and applies it. The node that holds the job only returns it to the
+		// queue.
 		remoteParams: func(one control.Selection) any {
 			return control.Edit{Selection: one, Set: json.RawMessage(`{}`)}
 		},
@@ -210,8 +212,8 @@ func (h *API) Clear(ctx context.Context, p control.ClearParams) (control.Removal
 	return h.removeAll(ctx, "clear", p, queue.VerbRemove.ActsIn())
 }
 
-// removeAll removes all jobs in the given states or, if the parameter p names a batch, those of that batch.
-// With p.DryRun, it only counts them.
+// removeAll removes all jobs in the given states. If p names a batch, it removes only jobs of that batch. With
+// p.DryRun, it only counts the jobs.
 func (h *API) removeAll(ctx context.Context, method string, p control.ClearParams,
 	states []queue.State) (control.RemovalCount, error) {
 	var removed control.RemovalCount
@@ -286,7 +288,7 @@ func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, err
 					return err
 				}
 			}
-			if number == int(syscall.SIGTERM) { // resume a paused job first, since it could not handle the signal
+			if number == int(syscall.SIGTERM) { // resume the job, since a paused one cannot handle the signal
 				if err := h.Pool.ResumeForSignal(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 					return err
 				}
@@ -303,8 +305,8 @@ func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, err
 	})
 }
 
-// DLQRetry implements control.API. If no jobs are named, each request takes the newest dead jobs, up to a
-// limit, and retries the oldest of these first.
+// DLQRetry implements control.API. If the request names no jobs, it retries the newest dead jobs, up to a
+// limit. It begins with the oldest of these.
 func (h *API) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	selected := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
 	if len(selected.AllIDs()) == 0 {
@@ -323,7 +325,8 @@ func (h *API) DLQClear(ctx context.Context, p control.ClearParams) (control.Remo
 	return h.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
-// countVerb returns the verb that a dry run applies to named jobs. The verb counts those in the given states.
+// countVerb returns the verb that a dry run applies to named jobs. It changes nothing and returns an error for
+// jobs that are in none of the given states.
 func countVerb(method string, takes []queue.State) *bulkVerb {
 	return &bulkVerb{method: method, localOnly: true, apply: func(_ context.Context, j *queue.Job, _ []queue.State) error {
 		if !slices.Contains(takes, j.State) {
@@ -333,9 +336,8 @@ func countVerb(method string, takes []queue.State) *bulkVerb {
 	}}
 }
 
-// applyToJobs applies a verb to the selected jobs. If the request names no jobs, it selects the jobs that match the
-// selection and are in the requested states, up to a limit per request. takes replaces the requested states if
-// the request names none.
+// applyToJobs applies a verb to the jobs that the request names. If it names no jobs, applyToJobs selects jobs
+// by the filter in the request, up to a limit. takes lists the states to select if the filter contains none.
 func (h *API) applyToJobs(ctx context.Context, p control.Selection, takes []queue.State,
 	do *bulkVerb) (control.BulkResult, error) {
 	switch {
@@ -351,8 +353,8 @@ func (h *API) applyToJobs(ctx context.Context, p control.Selection, takes []queu
 	return v, err
 }
 
-// applyToSelected applies a verb to the jobs that match a selection, up to a limit per request. If the caller may
-// use the verb only on own jobs, applyToSelected skips other users' jobs.
+// applyToSelected applies a verb to the jobs that match a filter, up to a limit per request. If the caller may
+// use the verb only on own jobs, it skips the jobs of other users.
 func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []queue.State,
 	do *bulkVerb) (control.BulkResult, error) {
 	method := do.method
@@ -391,7 +393,7 @@ func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []
 		if err != nil {
 			return v, err
 		}
-		// Do not report jobs that were removed in the meantime.
+		// Leave out jobs that were removed in the meantime.
 		v.Refusals = slices.DeleteFunc(v.Refusals, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound })
 	}
 	v.Next = pageCursor(page.Next)

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// bytesPerReadSlot is the approximate number of bytes of a stream that are read and sent while holding one read
+// bytesPerReadSlot is about how many bytes of a stream a request reads and sends before it releases its read
 // slot.
 const bytesPerReadSlot = 64 << 10
 
@@ -41,7 +41,7 @@ func (h *API) Wait(ctx context.Context, p control.Wait, each func(control.JobEnd
 		timeout = timer.C
 	}
 	for timedOut := false; ; {
-		// Report the jobs that have already ended, even if the timeout has passed.
+		// Report jobs that have already ended, even if the timeout has passed.
 		if err := req.reportEnded(ctx, watching.ChangedJobs()); err != nil {
 			return control.WaitResult{}, err
 		}
@@ -62,7 +62,8 @@ func (h *API) Wait(ctx context.Context, p control.Wait, each func(control.JobEnd
 	}
 }
 
-// waitRequest is the state of a request that waits for jobs to end. A job in state held has not ended.
+// waitRequest is the state of a request that waits for jobs to end. A job in the state held has not ended, so
+// the request waits for it.
 type waitRequest struct {
 	h           *API
 	peer        control.Peer
@@ -72,7 +73,8 @@ type waitRequest struct {
 	each        func(control.JobEndNotice) error
 }
 
-// findJobs finds the jobs. It returns an error if one does not exist.
+// findJobs reads references to the jobs with these ids into w.unfinished. It returns an error if an id does not
+// exist.
 func (w *waitRequest) findJobs(ctx context.Context, ids []string) error {
 	for some := range slices.Chunk(ids, jobsPerReadSlot) {
 		refs, errs, err := w.h.readRefs(ctx, some)
@@ -84,7 +86,7 @@ func (w *waitRequest) findJobs(ctx context.Context, ids []string) error {
 	return nil
 }
 
-// reportEnded reports which of the changed jobs have ended, in the order of the request.
+// reportEnded sends a notice for each of the changed jobs that has ended, in the order of the request.
 func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 	isChanged := make(map[int64]bool, len(changed))
 	for _, seq := range changed {
@@ -130,14 +132,13 @@ func (w *waitRequest) isDone() bool {
 	return len(w.unfinished) == 0 || w.any && w.anyReported
 }
 
-// rereadCompact takes a read slot and reads a job again. It returns the job without its large fields.
+// rereadCompact takes a read slot, reads a job again and returns it without its large fields.
 func (h *API) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, error) {
 	j, err := read(ctx, h.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return h.reread(ctx, old) })
 	return compactJob(&j), err
 }
 
-// compactJob returns a job without the fields that may be large. A request may keep this part in memory while it
-// waits.
+// compactJob returns a job without the fields that may be large, so that a waiting request needs little memory.
 func compactJob(j *queue.Job) queue.Job {
 	return queue.Job{
 		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason,
@@ -147,7 +148,7 @@ func compactJob(j *queue.Job) queue.Job {
 	}
 }
 
-// reread reads a job again within the caller's read slot. It returns an error if the job was removed and
+// reread reads a job again. The caller holds a read slot. It returns an error if the job was removed, even if
 // another job has its id now.
 func (h *API) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
 	j, err := h.Store.Get(ctx, old.ID)

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// pendingWait is a wait that runs in its own goroutine.
+// pendingWait is a call of Wait that runs in its own goroutine.
 type pendingWait struct {
 	reports chan string
 	result  control.WaitResult
@@ -42,7 +42,7 @@ func (w *pendingWait) reportedIDs() (ids []string) {
 }
 
 // A wait reports jobs when they end, and misses none. Jobs that ended before are reported in the order of the
-// request. One goroutine serves the wait, regardless of the number of jobs.
+// request. One goroutine serves the wait, whatever the number of jobs.
 func TestWaitReportsEndedJobs(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", control.MaxWaitIDs)...)
@@ -77,8 +77,8 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 	}
 }
 
-// A wait for any job ends with the first ended job in the order of the request. A wait that times out reports
-// the ended jobs and returns the ids of the other jobs.
+// A wait for any job ends once one job has ended, and reports the first such job in the order of the request. A
+// wait that times out reports the ended jobs and returns the ids of the other jobs.
 func TestWaitEnds(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.enqueueJobs(t, namedJobs("j", 5)...)

@@ -28,8 +28,8 @@ func (s *rig) listedReasons(t *testing.T) map[string]string {
 	return kinds
 }
 
-// Lists do not wait for the store's writer, which may wait for a disk or a server. While the writer does
-// not answer, a list shows only the reasons that are known without it.
+// Lists do not wait for the store's writer. While a disk or a server delays the writer, a list shows only the
+// reasons that are known without it.
 func TestListsDoNotWaitForTheWriter(t *testing.T) {
 	queueStore := openStore(t)
 	newRig(t, rigOptions{store: queueStore}).enqueueJobs(t, jobNamed("one"))

@@ -11,14 +11,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// webListen is the key of the setting with the address of the web page. See docs/decisions/0085.
+// webListen is the key of the setting that contains the address of the web page. See docs/decisions/0085.
 const webListen = "web.listen"
 
-// CloseWebPage stops serving the web page.
+// CloseWebPage stops the server of the web page.
 func (h *API) CloseWebPage() { h.page.Close() }
 
-// ApplyWebSettings applies the settings to the web page. If the page cannot be opened, the queue works
-// without it. ApplyWebSettings then returns a message; it returns "" if it succeeds.
+// ApplyWebSettings applies the settings to the web page. trouble says why the page could not be opened; ""
+// means success. The queue works without the page.
 func (h *API) ApplyWebSettings() (trouble string) {
 	if err := h.page.ApplyConfig(dashboardConfig(&h.Settings.Current().Settings)); err != nil {
 		h.Log.Error("the web page does not use the new settings", "error", err)
@@ -54,8 +54,8 @@ func (h *API) WebStop(ctx context.Context, _ control.NoParams) (v control.WebSta
 	return control.WebState{Listen: h.page.Address()}, err
 }
 
-// runWeb serves the web page at an address until the service ends. The address overrides all other sources
-// of the setting. The caller holds the settings lock.
+// runWeb serves the web page at an address until the service ends. The address overrides every other value of
+// the setting. The caller holds the settings lock.
 func (h *API) runWeb(ctx context.Context, verb, listen string) error {
 	if len(h.WebListeners) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s, so this "+
@@ -67,7 +67,7 @@ func (h *API) runWeb(ctx context.Context, verb, listen string) error {
 		err = k.Check(text)
 	}
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		// The error must name the parameter listen, not the setting.
+		// Here the error must name the parameter listen instead of the setting.
 		return queue.Invalid("listen", "%s", e.Message)
 	}
 	if err := h.Guard.Audit(ctx, verb, text, nil); err != nil {

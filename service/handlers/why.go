@@ -42,7 +42,7 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 		w.Reasons = append(w.Reasons, list...)
 		return w, err
 	}
-	if h.ReadOnly { // in read-only mode, there are no other nodes to query and no start order
+	if h.ReadOnly { // read-only mode has no other nodes and no start order
 		w.Reasons = append(w.Reasons, h.waits.NodeReasons(&j, nil)...)
 		return w, nil
 	}
@@ -51,7 +51,7 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 		return w, err
 	}
 	var others []cluster.NodeResult[control.Why]
-	if len(local) > 0 { // if this node may start the job, the other nodes' reasons do not matter
+	if len(local) > 0 { // if this node can start the job, other nodes do not matter
 		request := cluster.Request{Method: "why", Params: control.WhyParams{ID: control.JobID(j.ID)}}
 		if others, err = cluster.Broadcast[control.Why](ctx, h.Router, request); err != nil {
 			return w, err
@@ -67,7 +67,7 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 			w.Earliest = max(w.Earliest, r.At)
 		}
 	default:
-		w.Earliest = 0 // the earliest start is unknown, since it depends on other jobs or users
+		w.Earliest = 0 // unknown, since it depends on other jobs or users
 	}
 	if j.DueAt <= now {
 		err = h.addStartOrder(ctx, &j, &w)
@@ -75,22 +75,22 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	return w, err
 }
 
-// markUnavailableNode changes the reasons of a job that may run only on a certain node, if no service is
-// running there.
+// markUnavailableNode changes the reasons that say that a job may run only on a certain node, if no service is
+// running on that node.
 func (h *API) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
 		if h.Cluster == nil || r.Kind != reasons.GateReasonKind(queue.GateNode) {
 			continue
 		}
-		nodes, _ := h.AllNodes.Nodes(ctx) // ignore the error, since the nodes that were read are enough
+		nodes, _ := h.AllNodes.Nodes(ctx) // ignore the error and use the nodes that were read
 		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.LeaseValid }); i >= 0 {
 			reasons.SetNodeStateText(r, "a node that is "+viewNode(&nodes[i]).State)
 		}
 	}
 }
 
-// simulatedJobs is the default number of jobs to simulate.
+// simulatedJobs is the default number of jobs whose start is simulated.
 const simulatedJobs = 20
 
 // Simulate implements control.API.
@@ -101,8 +101,7 @@ func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.Simulat
 		next, err := h.Store.Simulate(ctx, p.JobCount)
 		out := control.SimulateResult{Jobs: h.viewJobsFor(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
-			// Leave out fields of the simulated start, since the reply describes the current state of each
-			// job.
+			// Clear the fields of the simulated start, since the reply describes the current state of each job.
 			out.Jobs[i].HeldUnits, out.Jobs[i].WaitsFor = nil, nil
 			shorten(&out.Jobs[i])
 		}
@@ -110,7 +109,7 @@ func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.Simulat
 	})
 }
 
-// Maximum numbers of jobs and edges in a tree.
+// These are the maximum numbers of jobs and edges in a tree of dependencies.
 const (
 	maxNodes = 1000
 	maxEdges = 20_000
@@ -175,12 +174,12 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
 	store.Broken: "failed"}
 
-// maxAheadUsers limits how many users the command why names. They are users whose jobs start before a given
-// job.
+// maxAheadUsers is the maximum number of users that the method why lists. Their jobs start before the job in
+// question.
 const maxAheadUsers = 5
 
-// addStartOrder explains the order of a job that could start. It adds which users have jobs that start before
-// it, and why.
+// addStartOrder explains the position of a job that could start. It adds to w which users have jobs that start
+// earlier, and why.
 func (h *API) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
 	peer := control.PeerFrom(ctx)
 	return h.UserLimits.RunInSlot(ctx, control.ClassManyJobs, func() error {
@@ -200,13 +199,13 @@ func (h *API) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) e
 	})
 }
 
-// aheadByUser groups by user the jobs in a list, which start before job j. The user with the most jobs
-// comes first. It returns at most maxAheadUsers users.
+// aheadByUser groups by user the jobs in a list. All of them start before job j. It returns at most
+// maxAheadUsers users, those with the most jobs first.
 func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := h.Store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	index := map[int]int{}     // index in groups, by uid
-	turns := map[string]bool{} // users with a job that ranks behind j but still starts before it
+	turns := map[string]bool{} // users with a lower-ranked job that starts before j
 	for i := range list {
 		other := &list[i]
 		i, known := index[other.UID]

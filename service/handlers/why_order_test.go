@@ -13,8 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// If other jobs start before a job, why says how many they are, which users they belong to, and why they
-// start first.
+// If other jobs start before a job, the method why says how many, of which users, and why they start first.
 func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	const other, third = owner + 1, owner + 2
 	s := newServiceWithStore(t) // this service orders jobs by priority
@@ -55,7 +54,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	j = jobNamed("mine2")
 	j.Priority = 5
 	s.enqueueJobs(t, j)
-	put(third, 1, 5) // this job was enqueued later too, but it is its user's turn
+	put(third, 1, 5) // enqueued later too, but it is this user's turn
 	want = []string{fmt.Sprintf("4 from %d because of higher priority (up to 15)", other),
 		fmt.Sprintf("2 from %d because users take turns", third), fmt.Sprintf("1 from %d because of longer waiting", owner)}
 	got = nil
@@ -77,8 +76,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	}
 }
 
-// If a job of the same priority starts first because it was enqueued earlier, why says that it has waited
-// longer. It does not say so if jobs are ordered by priority alone.
+// If a job of the same priority starts first because it was enqueued earlier, the method why says that it has
+// waited longer. It does not say so if priority alone orders the jobs.
 func TestWhyComparesHowLongJobsWait(t *testing.T) {
 	const other = owner + 1
 	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging,

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// WorkerStart implements control.API. The requested count is added to the current number of workers. It is
-// the new total if a client started the service on demand and no user has set the number yet.
+// WorkerStart implements control.API. The requested count is added to the current number of workers. If a
+// client started the service on demand and no user has set the number yet, the count is the new total.
 func (h *API) WorkerStart(ctx context.Context, p control.WorkerStart) (control.WorkerCount, error) {
 	err := h.changeWorkerCount(ctx, func(now int) int {
 		switch {
@@ -56,13 +56,13 @@ func (h *API) WorkerStop(ctx context.Context, p control.WorkerStop) (control.Wor
 
 // WorkerList implements control.API.
 func (h *API) WorkerList(ctx context.Context, _ control.NoParams) (control.WorkerList, error) {
-	workers := h.Pool.ListWorkers(ctx) // List may send requests to the runners
+	workers := h.Pool.ListWorkers(ctx) // ListWorkers may send requests to the runners
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.WorkerList, error) {
 		return viewWorkers(workers, h.Node, new(control.PeerFrom(ctx))), nil
 	})
 }
 
-// viewWorkers converts a node's workers to the form in which the peer may see them.
+// viewWorkers converts the workers of a node to their form in a reply, with only what the peer may see.
 func viewWorkers(workers []worker.WorkerStatus, node string, p *control.Peer) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
 	for _, w := range workers {

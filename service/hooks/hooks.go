@@ -1,4 +1,5 @@
-// Package hooks creates the jobs that run hooks and post webhooks when another job changes its state.
+// Package hooks creates hook jobs. They run a command or send a webhook (an HTTP request) when another job
+// changes its state, for example when it fails.
 //
 // Start with Hooks.
 package hooks
@@ -24,9 +25,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Hooks creates hook jobs as defined by the settings.
+// Hooks creates hook jobs as the settings define them.
 type Hooks struct {
-	Account        worker.Account // account that jobs run as
+	Account        worker.Account // account that the service's jobs run as
 	Log            *slog.Logger
 	Store          store.Store
 	WebhookCommand []string // command line that posts a webhook; empty if webhooks are disabled
@@ -36,7 +37,7 @@ type Hooks struct {
 	Settings       *settings.Keeper
 }
 
-// These properties of hook jobs are fixed: no setting changes them. See docs/decisions/0094.
+// No setting changes these properties of hook jobs. See docs/decisions/0094.
 const (
 	hookAttempts          = 4
 	hookTimeout           = 5 * time.Minute
@@ -44,35 +45,36 @@ const (
 	webhookBackoffSeconds = 3 // seconds; see queue.Exponential
 )
 
-// Environment variables of a hook, and of the program that posts a webhook.
+// These are the names of environment variables of hooks, and of the program that sends a webhook.
 const (
 	hookJobVariable      = "QUEUECTL_HOOK_JOB"
 	hookStateVariable    = "QUEUECTL_HOOK_STATE"
 	hookExitCodeVariable = "QUEUECTL_HOOK_EXIT_CODE"
 	WebhookURLVariable   = "QUEUECTL_WEBHOOK_URL"
-	// WebhookSecretVariable names a file whose content signs the message. WebhookIDVariable is the message's id.
+	// WebhookSecretVariable names a file that contains the key for the signature of the message.
+	// WebhookIDVariable contains the id of the message.
 	WebhookSecretVariable = "QUEUECTL_WEBHOOK_SECRET_FILE"
 	WebhookIDVariable     = "QUEUECTL_WEBHOOK_ID"
 )
 
-// WebhookGoneExitCode is the exit code of the posting program if the receiver wants no more messages. The message is
-// then not sent again.
+// WebhookGoneExitCode is the exit code of the program that sends a webhook, if the receiver wants no more
+// messages. The message is then not sent again.
 const WebhookGoneExitCode = 10
 
-// hookMaker creates hook jobs as defined by the settings. It is immutable and does not block.
+// hookMaker creates hook jobs for one state of the settings. It is immutable and does not block.
 type hookMaker struct {
 	hooks    *Hooks
 	defaults queue.Defaults
-	Commands queue.HookCommands // commands of the settings, which run for all jobs
+	Commands queue.HookCommands // commands in the settings, which run for all jobs
 	Webhooks map[string]config.Webhook
-	Account  worker.Account // account that the hooks of the settings run as
-	// runAsSubmitter is set if jobs run as their submitters. The hooks of the settings must then name the
-	// account that they run as.
+	Account  worker.Account // account that hooks of the settings run as
+	// runAsSubmitter says that jobs run as their submitters. The setting hooks_user must then name the account
+	// that the hooks of the settings run as.
 	runAsSubmitter bool
 }
 
 // NewHookMaker returns the hookMaker for the settings. If the account in hooks_user does not exist,
-// NewHookMaker also returns an error, and the hookMaker creates only the hooks that jobs define.
+// NewHookMaker also returns an error, and the hookMaker creates only the hooks that the jobs themselves define.
 func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
 	m := &hookMaker{hooks: h, defaults: c.JobDefaults(), Commands: c.Hooks, Webhooks: c.WebhooksByName(),
 		Account: h.Directory.AccountOf(accounts.CurrentUser()), runAsSubmitter: h.Account.RunsAsJobAccount}
@@ -96,7 +98,7 @@ func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
 	return m, nil
 }
 
-// hookEvents returns the moments of a job's life, such as its failure, for which the settings define a hook.
+// hookEvents returns the events of a job, such as its failure, for which the settings define a hook.
 func (m *hookMaker) hookEvents() (moments queue.HookEvents) {
 	moments = m.Commands.CommandEvents()
 	for _, w := range m.Webhooks {
@@ -105,8 +107,8 @@ func (m *hookMaker) hookEvents() (moments queue.HookEvents) {
 	return moments
 }
 
-// ApplyHooks makes the store create hooks as defined by the settings. It returns an invalid-setting error if
-// the account in hooks_user does not exist.
+// ApplyHooks makes the store create the hooks that the settings now define. It returns an invalid-setting error
+// if the account in hooks_user does not exist.
 func (h *Hooks) ApplyHooks(ctx context.Context) error {
 	m, missing := h.NewHookMaker(&h.Settings.Current().Settings)
 	if missing != nil {
@@ -117,7 +119,8 @@ func (h *Hooks) ApplyHooks(ctx context.Context) error {
 	return cmp.Or(err, missing)
 }
 
-// makeHooks returns the hooks for a job that has reached some moments of its life, such as its failure.
+// makeHooks returns the hook jobs for events of a job, such as its failure. Several events may occur at the
+// same time.
 func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []queue.Job) {
 	jobJSON := m.jobJSON(j)
 	for _, moment := range queue.Hooks {
@@ -139,8 +142,8 @@ func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []
 	return drafts
 }
 
-// jobHook returns the hook that the job itself defines. The hook runs with the job's account, shell,
-// directory and environment.
+// jobHook returns the hook job for a command that the job itself defines. It runs with the job's account,
+// shell, directory and environment.
 func (m *hookMaker) jobHook(j *queue.Job, moment queue.HookEvents, line, jobJSON string) queue.Job {
 	h := m.baseDraft(j, moment, jobJSON)
 	h.UID, h.User, h.AsUID = j.UID, j.User, j.AsUID
@@ -150,7 +153,7 @@ func (m *hookMaker) jobHook(j *queue.Job, moment queue.HookEvents, line, jobJSON
 	return h
 }
 
-// commandHook returns a hook that the settings define as a shell command.
+// commandHook returns the hook job for a command that the settings define.
 func (m *hookMaker) commandHook(j *queue.Job, moment queue.HookEvents, line, jobJSON string) queue.Job {
 	h := m.baseDraft(j, moment, jobJSON)
 	m.setAccount(&h)
@@ -158,7 +161,7 @@ func (m *hookMaker) commandHook(j *queue.Job, moment queue.HookEvents, line, job
 	return h
 }
 
-// webhook returns a job that posts jobJSON to a webhook.
+// webhook returns the hook job that sends jobJSON to a webhook.
 func (m *hookMaker) webhook(j *queue.Job, moment queue.HookEvents, name string, w *config.Webhook,
 	jobJSON string) queue.Job {
 	h := m.baseDraft(j, moment, jobJSON)
@@ -175,7 +178,7 @@ func (m *hookMaker) webhook(j *queue.Job, moment queue.HookEvents, name string, 
 	return h
 }
 
-// baseDraft returns a job with the properties that all hooks share.
+// baseDraft returns a job with the properties that all hook jobs share.
 func (m *hookMaker) baseDraft(j *queue.Job, moment queue.HookEvents, jobJSON string) queue.Job {
 	exit := ""
 	if j.ExitCode >= 0 {
@@ -194,7 +197,7 @@ func (m *hookMaker) baseDraft(j *queue.Job, moment queue.HookEvents, jobJSON str
 	}
 }
 
-// setAccount makes a hook run as the account that the settings define for their hooks.
+// setAccount makes a hook job run as the account for hooks of the settings.
 func (m *hookMaker) setAccount(h *queue.Job) {
 	h.UID, h.User, h.HookEvents = m.Account.UID, m.Account.User, h.HookEvents|queue.HookFromSettings
 	if m.runAsSubmitter {
@@ -216,8 +219,8 @@ func mergeEnv(env, others []string) (all []string) {
 	return all
 }
 
-// jobJSON returns a job as JSON, in the format of show but without the environment. If the text would be too
-// long, it also omits the command.
+// jobJSON returns a job as JSON for the input of a hook, without the environment. If the text would be too
+// long, it also omits the commands.
 func (m *hookMaker) jobJSON(j *queue.Job) string {
 	v := control.JobViewContext{CurrentTime: j.UpdatedAt, User: cmp.Or(j.User, m.hooks.Owners.CachedUserName(j.UID))}
 	if j.AsUID != nil {
@@ -237,12 +240,11 @@ func (m *hookMaker) jobJSON(j *queue.Job) string {
 	return string(raw)
 }
 
-// maxJobJSONBytes is the maximum length of the JSON of a job in a hook's input, in bytes. The remaining 1024 bytes
-// are for the data that a webhook adds.
+// maxJobJSONBytes is the maximum length of jobJSON's result in bytes. A webhook adds up to 1024 bytes to it.
 const maxJobJSONBytes = queue.MaxStdinBytes - 1024
 
-// TestHooks returns the hook or webhook of the settings with the given name. Its input describes an invented
-// job.
+// TestHooks returns the hook job for one hook or webhook of the settings. It returns nil if the settings define
+// none with that name. The input describes an invented job.
 func (m *hookMaker) TestHooks(name string, now queue.Millis) (drafts []queue.Job) {
 	defer func() {
 		for i := range drafts {

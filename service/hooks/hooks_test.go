@@ -19,7 +19,7 @@ import (
 
 const owner = 61300 // no account has this uid
 
-// newHooks returns the Hooks of an empty queue. Its store already creates the hooks that the settings define.
+// newHooks returns the Hooks of an empty queue, whose store already creates the hooks that the settings define.
 func newHooks(t *testing.T, values map[string]string) *Hooks {
 	t.Helper()
 	k, err := settings.New(settings.Options{})
@@ -39,8 +39,8 @@ func newHooks(t *testing.T, values map[string]string) *Hooks {
 	return h
 }
 
-// runJob enqueues a job, claims it and records its outcome twice, as after a lost answer. It returns the hooks that
-// exist then.
+// runJob enqueues a job, claims it and records its outcome twice, as happens after a lost answer. It returns
+// the hook jobs that exist then.
 func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job {
 	t.Helper()
 	draft.UID, draft.State, draft.ExitCode, draft.MaxAttempts = owner, queue.Pending, -1, 1
@@ -74,8 +74,8 @@ func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job
 	return list
 }
 
-// An outcome creates each hook of the job and of the settings exactly once, even if it is recorded twice. The hook gets
-// the job and its state in variables, and the job as JSON.
+// An outcome creates each hook of the job and of the settings exactly once, even if the outcome is recorded
+// twice. The hook job gets the job's data in environment variables and as JSON.
 func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 	h := newHooks(t, map[string]string{
 		"hooks.on_dead": "mail ops", "hooks.on_completed": "never",
@@ -112,7 +112,7 @@ func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 	}
 }
 
-// checkPayload checks what a hook reads from its standard input.
+// checkPayload checks the JSON that a hook job reads from its standard input.
 func checkPayload(t *testing.T, hook *queue.Job) {
 	t.Helper()
 	type job struct {
@@ -143,7 +143,7 @@ func checkPayload(t *testing.T, hook *queue.Job) {
 	}
 }
 
-// Without a program that posts messages, webhooks create no jobs.
+// Without a program that sends messages, webhooks create no jobs.
 func TestWebhooksNeedTheirProgram(t *testing.T) {
 	h := newHooks(t, map[string]string{"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
 	h.WebhookCommand = nil
@@ -156,7 +156,7 @@ func TestWebhooksNeedTheirProgram(t *testing.T) {
 	}
 }
 
-// If the JSON of a job would be too long, it lacks the command.
+// If the JSON of a job would be too long, it does not contain the command.
 func TestLongJobsAreSentWithoutTheirCommand(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "read"})
 	long := strings.Repeat("x", maxJobJSONBytes)
@@ -166,7 +166,7 @@ func TestLongJobsAreSentWithoutTheirCommand(t *testing.T) {
 	}
 }
 
-// A test of a hook creates the hook of the settings once, without retries, for an invented job.
+// A test of a hook in the settings creates its job once, for an invented job and without retries.
 func TestHookOfTheSettingsCanBeTested(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_dead": "mail ops",
 		"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
@@ -190,7 +190,7 @@ func TestHookOfTheSettingsCanBeTested(t *testing.T) {
 	}
 }
 
-// If the account of the settings' hooks does not exist, the store still gets the hooks that jobs define.
+// If the account of the settings' hooks does not exist, the store still creates the hooks that jobs define.
 func TestHooksWithoutTheirAccount(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "never"})
 	h.Account.RunsAsJobAccount = true

@@ -1,5 +1,4 @@
-// Package parts lists the parts of an open queue, so that the packages below service share them without a list for
-// each of their types.
+// Package parts lists the parts of an open queue. The packages below service share this one list.
 //
 // Start with Dependencies.
 package parts
@@ -22,7 +21,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Dependencies are the parts that package service and the packages below it use. They exist once the store is open.
+// Dependencies are the parts that package service and the packages below it use. All of them exist once the
+// store is open.
 type Dependencies struct {
 	ServiceInfo
 	CoreParts
@@ -30,35 +30,36 @@ type Dependencies struct {
 	AccessParts
 	NodeParts
 	Hooks              *hooks.Hooks
-	ApplyTraceSettings func() (trouble string) // makes the exporter of traces follow the settings
-	// JobAccountFor returns the account that jobs run as with other settings.
+	ApplyTraceSettings func() (trouble string) // applies changed settings to the exporter of traces
+	// JobAccountFor returns the account that jobs would run as with the given settings.
 	JobAccountFor   func(*config.Settings) (worker.Account, error)
-	ExamineStoreDir func(dir string) []store.Finding // checks the state directory of a store on a server
+	ExamineStoreDir func(dir string) []store.Finding // checks the state directory if the store is on a server
 }
 
-// ServiceInfo describes the service to clients.
+// ServiceInfo holds the facts about the service that replies and findings contain.
 type ServiceInfo struct {
 	Version   string
 	Paths     config.Paths
 	Node      string       // name of this node
 	Location  fmt.Stringer // where the store is
 	StartedAt queue.Millis // when the service started
-	// read-only mode: no service runs, and only the queue's files are read; see service.OpenOffline
+	// ReadOnly means read-only mode: no service runs, and only the queue's files are read. See
+	// service.OpenOffline.
 	ReadOnly              bool
 	StartedOnDemand       bool          // a client started the service on demand
-	InheritedRestrictions []string      // restrictions that the service inherited; see Options
-	BootAdvice            func() string // see Options.BootAdvice; may be nil
+	InheritedRestrictions []string      // see service.Options.InheritedRestrictions
+	BootAdvice            func() string // see service.Options.BootAdvice; may be nil
 	SystemdUnit           systemd.Unit  // the systemd unit of the service
 	Programs              []ProgramFile // the files of the running programs
 }
 
-// ProgramFile is the file of a program as it was when the service started.
+// ProgramFile describes the file of a program at the time when the service started.
 type ProgramFile struct {
 	Path string
 	Info os.FileInfo
 }
 
-// CoreParts is where the jobs are.
+// CoreParts are the parts of the service that store and run jobs.
 type CoreParts struct {
 	Store          store.Store
 	Maintainer     store.Maintainer // the store's maintenance operations; nil if it has none
@@ -69,7 +70,7 @@ type CoreParts struct {
 	OutputFiles    *cluster.OutputFiles
 	UserLimits     *control.UserLimits
 	Log            *slog.Logger
-	LogFile        *os.File // the log, if the service must reopen it; otherwise nil
+	LogFile        *os.File // log file that the service reopens after a rotation; otherwise nil
 }
 
 // SettingsParts are the parts of the service that keep settings.

@@ -14,8 +14,9 @@ import (
 // MaxLinks is the maximum number of parents or dependants of a job that are read in one query.
 const MaxLinks = 1000
 
-// EndedJobReasons returns why an ended job cannot run again, if its input was removed. If a job was cancelled or is
-// held because of its dependencies, EndedJobReasons also returns these dependencies.
+// EndedJobReasons returns reasons that concern a job that has ended or is held because of its dependencies. One
+// kind of reason says that the job cannot run again because its input was removed. The other kind names the
+// dependencies because of which the job was cancelled or is held.
 func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
 		list = append(list, control.Reason{Kind: "input", Key: strings.Join(fields, ","),
@@ -45,7 +46,7 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []cont
 			case l.State == 0:
 				r.Text, r.Advice = fmt.Sprintf("the job is %s, because it depended on job %s, which was removed; a retry "+
 					"runs the job without this dependency", j.State, id), "queuectl retry "+j.ID
-			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // a user has retried the parent without this job
+			case !l.State.Ended() || l.Condition.SatisfiedBy(l.State): // the parent was retried without this job
 				r.Text, r.Advice = fmt.Sprintf("the job is %s, because job %s %s first, but ended otherwise; job %[2]s was then "+
 					"retried without this job, and is %[4]s now", j.State, id, requiredEndText(l.Condition),
 					l.State), "queuectl retry "+j.ID
@@ -53,8 +54,8 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []cont
 			list = append(list, r)
 		}
 		if err == nil && !failed && len(parents) < MaxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
-			// The dependencies were retried. That retry would have included this job, unless another job
-			// had its unique key.
+			// The dependencies were retried. The retry of a parent includes its dependants. It left this job
+			// out because another job had the same unique key.
 			list = append(list, control.Reason{Kind: "unique", Key: j.Unique,
 				Text:   "the job was not retried together with its dependencies, because another job had the same unique key",
 				Advice: "queuectl retry " + j.ID})
@@ -64,7 +65,7 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []cont
 	return list, err
 }
 
-// OpenDependencies returns a reason for each dependency that the job is waiting for.
+// OpenDependencies returns one reason for each dependency that the job still waits for.
 func (f *Finder) OpenDependencies(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
 	err = f.UserLimits.RunInSlot(ctx, control.ClassOneJob, func() error {
 		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxLinks)

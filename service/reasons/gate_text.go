@@ -10,18 +10,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// These texts end the sentence that gives the reason why a job may not run: nodeMismatch on this node,
-// noNodeMatches on any node.
+// These texts end a sentence that says that a job may not run. nodeMismatch is used for this node,
+// noNodeMatches for all nodes.
 const (
 	nodeMismatch  = "not here"
 	noNodeMatches = "which matches no available node"
 )
 
-// gateTexts defines the texts about each kind of gate. Key 0 is the concurrency limit of a queue.
+// gateTexts holds the texts for each kind of gate. A gate is a limited thing that a job needs in order to
+// start, such as a lock. Key 0 is the concurrency limit of a queue.
 var gateTexts = map[queue.GateKind]struct {
-	kind string // the kind in the reasons of this gate, such as "queue"
-	// describe sets the text of a reason. The reason already contains the numbers and a next step, which
-	// describe may replace.
+	kind string // kind of the reasons about this gate, such as "queue"
+	// describe sets the text of a reason. The reason already contains the numbers and an advice; describe may
+	// replace the advice.
 	describe func(o *store.WaitReason, j *queue.Job, r *control.Reason)
 }{
 	0: {"queue", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
@@ -65,10 +66,10 @@ var gateTexts = map[queue.GateKind]struct {
 	}},
 }
 
-// GateReasonKind returns the kind of the reasons of a gate.
+// GateReasonKind returns the value of Reason.Kind for a kind of gate.
 func GateReasonKind(g queue.GateKind) string { return gateTexts[g].kind }
 
-// SetNodeStateText replaces the end of a reason that concerns a node with the state of that node.
+// SetNodeStateText replaces the end of a reason about a node. The new end, state, describes that node.
 func SetNodeStateText(r *control.Reason, state string) {
 	r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Merge merges the reasons why nodes do not start a job. If one node has no reason, that node can
-// start the job, so the result is empty.
+// Merge merges the reasons why each node does not start a job. If a node has no reason, it can start the job,
+// so the result is empty.
 func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[control.Why]) []control.Reason {
 	if len(others) == 0 || len(local) == 0 {
 		return local
@@ -57,7 +57,7 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 		r := &list[i]
 		if len(r.Nodes) == len(all) {
 			r.Nodes = nil
-			if r.Kind == GateReasonKind(queue.GateNode) { // other reasons may contain texts of users
+			if r.Kind == GateReasonKind(queue.GateNode) { // other reasons may contain user text
 				r.Text = strings.Replace(r.Text, nodeMismatch, noNodeMatches, 1)
 			}
 			continue

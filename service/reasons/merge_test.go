@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// In a shared queue, why combines the reasons of all nodes. The result is the same whichever node gets the
-// request.
+// If several nodes share a queue, the method why merges the reasons of all nodes. The result does not depend on
+// the node that gets the request.
 func TestReasonsOfAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining",
 		"the job runs only on x, not here"

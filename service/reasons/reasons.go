@@ -18,7 +18,7 @@ import (
 // Finder finds out what jobs wait for.
 type Finder struct {
 	*doctor.HealthCheck
-	// RuleOf returns the settings of a queue.
+	// RuleOf returns the settings of the named queue.
 	RuleOf func(ctx context.Context, queue string) (store.QueueRule, error)
 }
 
@@ -28,11 +28,11 @@ type Finder struct {
 // status and top and the web page show only the first reason, as waits_for.
 
 // WaitReasonsTimeout limits how long a list waits for the writer of the store. Only the writer knows how much
-// room the gates have. If a disk, a server or another program delays the writer for longer, the jobs are
-// listed without the reasons that concern gates.
+// room each gate (such as a lock) has. If the writer is delayed for longer, the list leaves out reasons about
+// gates.
 const WaitReasonsTimeout = 200 * time.Millisecond
 
-// SetWaitsFor fills in what each of these jobs waits for.
+// SetWaitsFor sets in the view of each job the first reason why the job does not run.
 func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
 	now := f.Store.Now()
 	reasons := map[int64]control.Reason{}
@@ -55,8 +55,8 @@ func (f *Finder) SetWaitsFor(ctx context.Context, jobs []queue.Job, views []cont
 	}
 }
 
-// addNodeReasons adds to the map reasons, for each job that is due, what keeps this node from starting that
-// job. It queries the store for one job of each group with the same gates.
+// addNodeReasons adds to the map reasons, by job number, why this node does not start a job that is due. It
+// queries the store for only one job of each group with the same gates.
 func (f *Finder) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
 	if list := f.noStartReasons(); len(list) > 0 {
 		for _, j := range due {
@@ -91,9 +91,8 @@ func (f *Finder) addNodeReasons(ctx context.Context, due []*queue.Job, reasons m
 	}
 }
 
-// gateGroupKey is a key that groups jobs by their gates: jobs with an equal key wait for the same reasons.
-// Room at a resource is also reserved for jobs of a higher rank, so each job that needs a resource is
-// checked individually.
+// gateGroupKey groups jobs by their gates: jobs with an equal key wait for the same reasons. A job that needs a
+// resource forms its own group, because room at a resource may be reserved for jobs of a higher rank.
 type gateGroupKey struct {
 	queue   string
 	uid     int
@@ -101,13 +100,14 @@ type gateGroupKey struct {
 	seq     int64  // number of the job if it is checked individually, otherwise 0
 }
 
-// JobReason returns what a job itself waits for. A job that is due, runs or has ended has no such reason.
+// JobReason returns the reason in the job itself why it does not run, such as its start time. found is false
+// for a job that is due, running or ended.
 func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
 	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
 		next := "queuectl release " + j.ID
-		if j.Disowned() { // a release is refused until the job has another account
+		if j.Disowned() { // a release fails until the job has another account
 			next = "queuectl edit " + j.ID + ` '{"user":"NAME"}'`
 		}
 		return control.Reason{Kind: "held", Text: "the job is held" + reasonInParentheses(j), Advice: next}, true
@@ -129,8 +129,8 @@ func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 		true
 }
 
-// requiredEndText returns the end of a sentence about the parent job. It says how the parent must end to meet the
-// dependency.
+// requiredEndText returns how the parent job must end to meet a dependency. The text ends a sentence about the
+// parent.
 func requiredEndText(how queue.DependencyCondition) string {
 	if how == queue.ParentEnded {
 		return "must end"
@@ -138,7 +138,8 @@ func requiredEndText(how queue.DependencyCondition) string {
 	return fmt.Sprintf("must be %s", how)
 }
 
-// pauseReason returns who paused a running job.
+// pauseReason returns the reason for a paused running job, which says who paused it. It returns false if the
+// job is not paused.
 func (f *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
 	since, uid := f.Pauses.PauseOf(j)
 	if since == 0 {
@@ -152,7 +153,7 @@ func (f *Finder) pauseReason(j *queue.Job) (control.Reason, bool) {
 		since), Advice: next}, true
 }
 
-// noStartReasons returns what keeps this node from starting any job.
+// noStartReasons returns the reasons why this node starts no jobs at all.
 func (f *Finder) noStartReasons() (list []control.Reason) {
 	if f.ReadOnly {
 		return []control.Reason{{Kind: "workers", Text: "the service is not running", Advice: "queuectl service start"}}
@@ -174,8 +175,8 @@ func (f *Finder) noStartReasons() (list []control.Reason) {
 	return list
 }
 
-// NodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come
-// last: more workers help only if there is no other reason.
+// NodeReasons returns all reasons why this node does not start a job that is due. obstacles are the reasons
+// that the store knows. Busy workers come last, because more workers help only if no other reason exists.
 func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []control.Reason {
 	list := f.noStartReasons()
 	stopped := len(list) > 0
@@ -193,7 +194,7 @@ func (f *Finder) NodeReasons(j *queue.Job, obstacles []store.WaitReason) []contr
 	return list
 }
 
-// gateReason converts an obstacle to a reason.
+// gateReason converts an obstacle at a gate to a reason.
 func gateReason(j *queue.Job, o *store.WaitReason) control.Reason {
 	r := control.Reason{Kind: gateTexts[o.GateKind].kind, Key: o.Key, Usage: new(o.Usage), Limit: new(o.Limit),
 		Advice: "queuectl list -s processing"}
@@ -206,7 +207,8 @@ func gateReason(j *queue.Job, o *store.WaitReason) control.Reason {
 	return r
 }
 
-// LocalReasons returns what keeps this node from starting a job that is due.
+// LocalReasons returns the reasons why this node does not start a job that is due. It asks the store for those
+// that concern gates.
 func (f *Finder) LocalReasons(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
 	all, err := f.Store.WaitReasons(ctx, []int64{j.Seq})
 	if err != nil {
@@ -223,7 +225,7 @@ func (f *Finder) LocalReasons(ctx context.Context, j *queue.Job) ([]control.Reas
 	return list, nil
 }
 
-// addPauseDetails completes the reason that a queue is paused. It adds who paused the queue, why, and until when.
+// addPauseDetails adds to the reason "the queue is paused" who paused the queue, why, and until when.
 func (f *Finder) addPauseDetails(ctx context.Context, r *control.Reason, o *store.WaitReason) {
 	rule, err := f.RuleOf(ctx, o.Key)
 	if err != nil || !rule.Paused {

@@ -9,15 +9,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// GateRules caches the rules of the shared keys.
+// GateRules caches the rules of shared keys. A shared key names a lock or a rate that the jobs of all users
+// share; its rule sets the limit.
 type GateRules struct {
 	Store store.Store
 
-	// sharedRules holds the rules of the keys that all users share, by a demand with only the kind and the key.
+	// sharedRules holds the rules of the shared keys. The map key is a demand with only the kind and the key
+	// set.
 	sharedRules atomic.Pointer[map[queue.Demand]queue.Demand]
 }
 
-// LoadGates reads the rules of all shared keys.
+// LoadGates reads the rules of all shared keys from the store.
 func (r *GateRules) LoadGates(ctx context.Context) error {
 	rules := map[queue.Demand]queue.Demand{}
 	err := EachSharedGate(ctx, r.Store, store.GateState{}, func(g store.GateState) {
@@ -31,7 +33,8 @@ func (r *GateRules) LoadGates(ctx context.Context) error {
 	return err
 }
 
-// EachSharedGate calls the function each with the shared gates that follow a gate in the list of gates.
+// EachSharedGate calls the function each with every shared gate that comes after a given gate in the store's
+// order.
 func EachSharedGate(ctx context.Context, s store.Gates, after store.GateState, each func(store.GateState)) error {
 	for {
 		page, err := s.Gates(ctx, queue.SharedOwner, after)
@@ -48,8 +51,8 @@ func EachSharedGate(ctx context.Context, s store.Gates, after store.GateState, e
 	}
 }
 
-// ApplyGateRule applies the rule of a shared key to a job's demand. A number in the demand must equal the rule's
-// number. See docs/decisions/0018.
+// ApplyGateRule applies the rule of a shared key to a job's demand. It returns an error if the demand contains
+// another number than the rule. See docs/decisions/0018.
 func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {

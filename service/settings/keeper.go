@@ -1,5 +1,5 @@
-// Package settings keeps the settings of a queue, and caches the settings of its queues and shared keys, so that a
-// request reads them without the store.
+// Package settings keeps the settings of the service, and caches those of queues and shared keys. So a request
+// reads them without the store.
 //
 // Start with Keeper, which computes the settings in effect from the file, the environment, the flags and the
 // store.
@@ -23,7 +23,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Layers of settings, weakest first.
+// These are the layers of settings, weakest first. A value in a later layer overrides the same setting in an
+// earlier layer.
 const (
 	layerDefault = iota
 	layerFile
@@ -37,21 +38,22 @@ const (
 // concurrent use.
 type Keeper struct {
 	file         string                        // path of the settings file
-	needFile     bool                          // the user named the settings file, so a missing file is an error
+	needFile     bool                          // a missing settings file is an error
 	LogLevel     slog.LevelVar                 // the level of the log, as the settings define it
-	RolesChanged chan struct{}                 // wake-up: a change of settings may have changed store_roles
+	RolesChanged chan struct{}                 // wake-up: the setting store_roles may have changed
 	config       atomic.Pointer[config.Config] // the settings in effect
 
 	mu     sync.Mutex
 	layers []config.Layer // in the order of the layer constants; guarded by mu
-	// startConfig holds the values that take effect only at a start; nil before the start; guarded by mu.
+	// startConfig holds the settings at the start, of which some take effect only at a start. It is nil before
+	// RecordStartConfig; guarded by mu.
 	startConfig *config.Config
 }
 
-// Options say where a keeper finds settings.
+// Options say where a Keeper finds settings.
 type Options struct {
 	File     string            // path of the settings file
-	NeedFile bool              // the user named the settings file, so a missing file is an error
+	NeedFile bool              // a missing settings file is an error
 	Defaults map[string]string // defaults that depend on how the service was started
 	Flags    map[string]string // settings from the command line, by key
 }
@@ -78,7 +80,7 @@ func New(o Options) (*Keeper, error) {
 	return s, s.update(func([]config.Layer) {})
 }
 
-// changedLocked returns a copy of the layers that the function change has changed.
+// changedLocked returns a copy of the layers after the function change has modified it. The caller holds mu.
 func (k *Keeper) changedLocked(change func(layers []config.Layer)) []config.Layer {
 	layers := slices.Clone(k.layers)
 	for i := range layers {
@@ -111,38 +113,38 @@ func (k *Keeper) update(change func(layers []config.Layer)) error {
 // Current returns the settings in effect.
 func (k *Keeper) Current() *config.Config { return k.config.Load() }
 
-// RecordStartConfig keeps the current values of the settings that take effect only at a start. The service
-// uses these values until it ends.
+// RecordStartConfig records the current settings. Until the service ends, it uses the recorded values of the
+// settings that take effect only at a start.
 func (k *Keeper) RecordStartConfig() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.startConfig = k.config.Load()
 }
 
-// ReadFile reads the settings file.
+// ReadFile reads the settings file and returns its content as a layer.
 func (k *Keeper) ReadFile() (config.Layer, error) {
 	return tomlfile.Read(k.file, k.needFile)
 }
 
-// LayersWithFile returns the layers with another content of the settings file.
+// LayersWithFile returns a copy of the layers in which file replaces the content of the settings file.
 func (k *Keeper) LayersWithFile(file config.Layer) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changedLocked(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
-// LayersWithStored returns the layers as they are after a setting was stored.
+// LayersWithStored returns the layers that would result from storing a setting.
 func (k *Keeper) LayersWithStored(name, text string) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changedLocked(func(layers []config.Layer) {
 		layers[layerStored].Values[name] = text
-		delete(layers[layerRunning].Values, name) // ReplaceValue removes this value too
+		delete(layers[layerRunning].Values, name) // ReplaceValue also removes this value
 	})
 }
 
-// MergeLayers returns the settings that layers define. waiting reports whether some of them differ from the
-// settings in effect and take effect only at the next start.
+// MergeLayers returns the settings that the layers define. waiting reports whether settings that take effect
+// only at a start differ from the values in use.
 func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, waiting bool, err error) {
 	c, err = config.Merge(layers...)
 	k.mu.Lock()
@@ -155,18 +157,19 @@ func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, waiting bo
 	return c, len(held.PendingRestart()) > 0, nil
 }
 
-// ReplaceFile replaces the content of the settings file. If it is invalid, the old content stays in effect.
+// ReplaceFile replaces the layer of the settings file. If the new content is invalid, the old content stays in
+// effect.
 func (k *Keeper) ReplaceFile(file config.Layer) error {
 	return k.update(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
-// ReplaceStored replaces the settings that the store keeps.
+// ReplaceStored replaces the layer of the settings in the store.
 func (k *Keeper) ReplaceStored(values map[string]string) error {
 	return k.update(func(layers []config.Layer) { layers[layerStored].Values = values })
 }
 
-// ReplaceValue replaces the value of a setting in the stored layer and in the running layer. An empty value is
-// removed from its layer.
+// ReplaceValue replaces the value of a setting in the stored layer and in the running layer, which holds values
+// that last until the service ends. An empty value removes the setting from the layer.
 func (k *Keeper) ReplaceValue(name, stored, running string) error {
 	return k.update(func(layers []config.Layer) {
 		for layer, text := range map[int]string{layerStored: stored, layerRunning: running} {
@@ -177,9 +180,8 @@ func (k *Keeper) ReplaceValue(name, stored, running string) error {
 	})
 }
 
-// SetRunning sets a setting in the running layer; if set is false, it removes the setting from that layer. It
-// returns the previous value in the layer; existed reports whether the layer had a value. The caller has
-// checked the new value.
+// SetRunning sets a setting in the running layer, or removes it from that layer if set is false. It returns the
+// layer's previous value. existed is false if the layer had no value. The caller has checked the new value.
 func (k *Keeper) SetRunning(name, text string, set bool) (before string, existed bool) {
 	err := k.update(func(layers []config.Layer) {
 		values := layers[layerRunning].Values
@@ -194,7 +196,7 @@ func (k *Keeper) SetRunning(name, text string, set bool) (before string, existed
 	return before, existed
 }
 
-// ValueFor returns the value of a setting as the caller may see it. No caller sees passwords.
+// ValueFor returns the value of a setting as the caller may see it. Passwords are hidden from all callers.
 func (k *Keeper) ValueFor(ctx context.Context, key *config.Key) control.ConfigValue {
 	shown := func(text string) string {
 		switch {
@@ -228,7 +230,7 @@ func withoutPassword(text string) string {
 	for i, field := range fields {
 		key, _, _ := strings.Cut(field, "=")
 		if name, err := url.QueryUnescape(key); err != nil || strings.Contains(name, "password") {
-			// The key is, for example, password or sslpassword.
+			// Here key is, for example, password or sslpassword.
 			fields[i] = key + "=xxxxx"
 		}
 	}

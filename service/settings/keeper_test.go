@@ -18,7 +18,8 @@ func newKeeper(t *testing.T, file map[string]string) *Keeper {
 	return k
 }
 
-// If the new content of the settings file is invalid, the old content stays in effect, also for later changes.
+// If the new content of the settings file is invalid, the old content stays in effect, even after later changes
+// of other settings.
 func TestInvalidFileChangesNothing(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "7"})
 	if err := k.ReplaceFile(config.Layer{Origin: config.FromFile,
@@ -33,7 +34,7 @@ func TestInvalidFileChangesNothing(t *testing.T) {
 	}
 }
 
-// A value in the running layer overrides flags, and the removal of the value restores them.
+// A value in the running layer overrides flags. When the value is removed, the flags are in effect again.
 func TestRunningValueOverridesFlags(t *testing.T) {
 	k := newKeeper(t, nil)
 	for _, c := range []struct {
@@ -49,7 +50,7 @@ func TestRunningValueOverridesFlags(t *testing.T) {
 	}
 }
 
-// LayersWithStored and LayersWithFile show the layers after a change, but change nothing.
+// LayersWithStored and LayersWithFile return the layers that a change would produce, but change nothing.
 func TestLayersAreShownBeforeAChange(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "1"})
 	k.RecordStartConfig()

@@ -4,10 +4,9 @@ import (
 	"context"
 )
 
-// Lock lets one caller at a time change settings. A change of settings, of the number of workers or of the drain
-// takes the lock before it reads the old values. It releases the lock once the change is in effect. Changes
-// therefore take effect in the order in which they are stored. The channel holds one token while a caller changes
-// settings.
+// Lock lets one caller at a time change settings, the number of workers or the drain. The caller takes the lock
+// before it reads the old values, and releases it once the change is in effect. So changes take effect in the
+// order in which they are stored. The channel holds a token while the lock is held.
 type Lock struct{ token chan struct{} }
 
 // NewLock returns a lock that no caller holds.

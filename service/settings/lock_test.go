@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A caller that waits for the lock stops waiting when its context ends, and its function is not called.
+// A caller that waits for the lock stops waiting when its context ends. Its function is then not called.
 func TestLockEndsWithItsCaller(t *testing.T) {
 	l := NewLock()
 	err := l.With(t.Context(), func() error {

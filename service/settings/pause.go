@@ -7,17 +7,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// AllPause holds the pause of all jobs.
+// AllPause holds the pause of all jobs, if there is one.
 type AllPause struct {
 	atomic.Pointer[store.Setting] // says who paused all jobs and when; nil if they are not paused
 }
 
-// PauseKey is the stored setting that keeps a pause of all jobs across restarts. It is not a configuration
-// key.
+// PauseKey is the stored setting that keeps a pause of all jobs across restarts. Users cannot set it as a
+// configuration key.
 const PauseKey = "pause"
 
-// PauseOf returns when a running job was paused, and the uid of the user who did it. If the job was not
-// paused individually, PauseOf describes the pause of all jobs. It returns 0 if the job is not paused at all.
+// PauseOf returns when a running job was paused, and the uid of the user that paused it. If the job was not
+// paused individually, it describes the pause of all jobs. since is 0 if the job is not paused.
 func (p *AllPause) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
 	all := p.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
@@ -26,5 +26,6 @@ func (p *AllPause) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
 	return max(all.SetAt, j.StartedAt), all.UID
 }
 
-// DrainKey is the stored setting that keeps a drain across restarts. It is not a configuration key.
+// DrainKey is the stored setting that keeps a drain across restarts. Users cannot set it as a configuration
+// key.
 const DrainKey = "drain"

@@ -10,12 +10,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// QueueRules caches the queue settings that the service applies. The store applies the others.
+// QueueRules caches those settings of queues that the service applies. The store applies the rest.
 type QueueRules struct {
 	Store    store.Store
 	Settings *Keeper
 
-	// cached holds the settings of the queues with job defaults, paused running jobs or their own retention. It is nil
+	// cached holds the settings of queues that have job defaults, a freeze or their own retention. It is nil
 	// before the first LoadRules.
 	cached atomic.Pointer[map[string]store.QueueRule]
 }
@@ -36,7 +36,7 @@ func (r *QueueRules) LoadRules(ctx context.Context) error {
 	return nil
 }
 
-// rule returns the settings of a queue, or the zero value if the cache does not hold them.
+// rule returns the cached settings of a queue. For a queue that is not cached, it returns the zero value.
 func (r *QueueRules) rule(name string) (rule store.QueueRule) {
 	if rules := r.cached.Load(); rules != nil {
 		rule = (*rules)[name]
@@ -44,13 +44,13 @@ func (r *QueueRules) rule(name string) (rule store.QueueRule) {
 	return rule
 }
 
-// Retention returns the queue's overrides of the retention settings.
+// Retention returns the retention settings of a queue, which override the service's.
 func (r *QueueRules) Retention(name string) store.Retention { return r.rule(name).Retention }
 
 // RunningJobsPaused reports whether a queue is frozen, so that its running jobs are paused too.
 func (r *QueueRules) RunningJobsPaused(name string) bool { return r.rule(name).RunningJobsPaused }
 
-// WithDefaults returns a spec with the defaults of its queue for the fields that it does not set.
+// WithDefaults returns a spec in which the defaults of its queue fill the fields that the spec does not set.
 func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	name := queue.DefaultQueue
 	if spec.Queue != nil {
@@ -69,8 +69,8 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	return &merged, nil
 }
 
-// ReplaceNulls returns a job's patch in which the queue's defaults replace null fields. If the patch moves
-// the job to another queue, the defaults of that queue apply.
+// ReplaceNulls returns the patch of a job with the queue's defaults instead of null fields. name is the job's
+// queue. If the patch moves the job to another queue, the defaults of that queue apply.
 func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
 	if json.Unmarshal(set, &fields) != nil {
@@ -94,7 +94,7 @@ func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMess
 	return patch
 }
 
-// DefaultPriority returns the priority of a queue's jobs that set none.
+// DefaultPriority returns the priority of jobs of a queue that set none themselves.
 func (r *QueueRules) DefaultPriority(name string) int64 {
 	var fields struct{ Priority *int64 }
 	if json.Unmarshal([]byte(r.rule(name).JobDefaults), &fields) == nil && fields.Priority != nil {

@@ -8,21 +8,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Quota bounds how many bytes each user's jobs may hold.
+// Quota limits how many bytes the jobs of each user may use.
 type Quota struct {
 	Maintainer store.Maintainer // the store's maintenance operations; nil if it has none
 	Store      store.Store
 	Settings   *Keeper
 }
 
-// With max_bytes_per_user = "auto", the quota of a user is the smaller of MaxAutoBytes and 1/autoDiskDivisor of the
-// file system.
+// With max_bytes_per_user = "auto", the quota of a user is MaxAutoBytes or 1/autoDiskDivisor of the file
+// system's size, whichever is less.
 const (
 	MaxAutoBytes    = 10 << 30
 	autoDiskDivisor = 5
 )
 
-// MaxBytesPerUser returns the maximum number of bytes that the jobs of one user may hold, or 0 for unlimited.
+// MaxBytesPerUser returns how many bytes the jobs of one user may use. 0 means unlimited.
 func (q *Quota) MaxBytesPerUser() int64 {
 	most := q.Settings.Current().MaxBytesPerUser
 	if most >= 0 {
@@ -37,9 +37,8 @@ func (q *Quota) MaxBytesPerUser() int64 {
 	return most
 }
 
-// NearQuotaBytes returns how many bytes a user may hold before upkeep removes inputs and outputs of the
-// user's ended jobs. It is just below 90 % of the quota, but at least 1. 0 means that the quota is
-// unlimited.
+// NearQuotaBytes returns the number of bytes above which upkeep removes inputs and outputs of a user's ended
+// jobs. It is just below 90 % of the quota, but at least 1. 0 means that the quota is unlimited.
 func (q *Quota) NearQuotaBytes() int64 {
 	most := q.MaxBytesPerUser()
 	if most == 0 {
@@ -48,13 +47,13 @@ func (q *Quota) NearQuotaBytes() int64 {
 	return max(1, most-most/10-1)
 }
 
-// maxFreeQuotaTries limits how often one request makes room. A further try is needed only if other requests have
-// used the room in the meantime.
+// maxFreeQuotaTries limits how often one request frees space in a quota. It tries again only if other requests
+// have used the freed space.
 const maxFreeQuotaTries = 3
 
-// RunWithinQuota executes a request that needs bytes of a user's quota. If the quota is used up, it removes
-// inputs and outputs of the user's ended jobs and repeats the request. If another user makes the request,
-// RunWithinQuota removes nothing.
+// RunWithinQuota executes a request that needs bytes of the quota of the user uid. If the quota is used up, it
+// removes inputs and outputs of that user's ended jobs and repeats the request. It removes nothing if the
+// request comes from another user.
 func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() error) error {
 	err := request()
 	for range maxFreeQuotaTries {
@@ -67,8 +66,9 @@ func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() erro
 	return err
 }
 
-// MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota. It
-// reports whether the request now fits. If removing all of them would not be enough, it removes nothing.
+// MakeRoomInQuota removes outputs and inputs of a user's ended jobs until a rejected request fits in the quota.
+// It reports whether the request now fits. If removing all outputs and inputs would not be enough, it removes
+// nothing.
 func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, full *store.QuotaError) bool {
 	keep := full.Limit - full.NeededBytes
 	if keep < 0 {
@@ -87,7 +87,7 @@ func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, full *store.QuotaE
 	return q.Store.UserBytes(uid) <= keep
 }
 
-// NearQuota returns the users whose jobs use 90 % of their quota or more, highest use first.
+// NearQuota returns the users that use 90 % of their quota or more, sorted by use, highest first.
 func (q *Quota) NearQuota() []store.UserBytes {
 	if q.MaxBytesPerUser() == 0 {
 		return nil

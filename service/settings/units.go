@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// UnitNames returns the ids of the units that a job holds, by resource.
+// UnitNames returns the ids of the resource units that a job holds, by resource. A unit is one of several equal
+// things, such as a GPU.
 func (k *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
 	if j.HeldUnits == "" {
 		return nil
@@ -29,7 +30,7 @@ func (k *Keeper) UnitNames(j *queue.Job) (byResource map[string][]string) {
 	return byResource
 }
 
-// UnitVariables returns environment variables that name the units that a job holds.
+// UnitVariables returns environment variables that name the resource units that a job holds.
 func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
 	all := k.Current().ResourcesByName()
 	byResource := k.UnitNames(j)
@@ -43,7 +44,7 @@ func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
 	return env
 }
 
-// variableOf converts a resource's name to the form used in environment variables.
+// variableOf converts the name of a resource to the part of a variable name that stands for it.
 func variableOf(name string) string {
 	return strings.NewReplacer(".", "_", "@", "_", "/", "_", "-", "_").Replace(strings.ToUpper(name))
 }

@@ -1,4 +1,5 @@
-// Package submissions enqueues the jobs that database roles have submitted, each as the user of its role.
+// Package submissions enqueues jobs that database roles have submitted through an SQL function. Each job is
+// enqueued as the user of its role.
 //
 // Start with Run.
 package submissions
@@ -19,18 +20,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The service polls for jobs that database roles have submitted. See docs/decisions/0033.
+// These constants control how the service polls for jobs that database roles have submitted. See
+// docs/decisions/0033.
 const (
-	maxJobsPerRole = 100 // maximum number of jobs of each role in one poll
-	// pollInterval, plus a random time of up to half of it, is the time between two polls without a notification.
+	maxJobsPerRole = 100 // maximum number of jobs of one role in one poll
+	// pollInterval is the minimum time between two polls without a notification. Up to half of it, chosen
+	// randomly, is added.
 	pollInterval   = 5 * time.Second
 	retryDelay     = time.Second      // delay after a failed poll
 	enqueueTimeout = 30 * time.Second // timeout for one job
 )
 
-// Run enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
-// the user that the settings name for the role, as if that user had called enqueue. The transaction that
-// enqueues a job removes its submission, so no job is enqueued twice.
+// Run enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each job as the user
+// that the settings name for the role. The transaction that enqueues a job also removes its submission, so no
+// job is enqueued twice.
 func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 	inbox, has := d.Store.(store.Inbox)
 	if !has {
@@ -40,7 +43,8 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		enqueuedSignal: make(chan struct{}, 1)}
 	defer t.enqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
-	roles, rolesSent := "", false // the roles that were last sent to the database, and whether any were
+	// roles are the roles that were last sent to the database. rolesSent says whether any were sent.
+	roles, rolesSent := "", false
 	lastError := ""
 	for ctx.Err() == nil {
 		wait := pollInterval + rand.N(pollInterval/2)
@@ -54,7 +58,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		if err == nil {
 			err = t.poll(ctx, set.RoleUsers())
 		}
-		// Log each error only once, since it may last long.
+		// Log the same error only once, since it may last long.
 		if err != nil && ctx.Err() == nil && lastError != err.Error() {
 			lastError = err.Error()
 			d.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
@@ -72,26 +76,26 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 	}
 }
 
-// poller processes the submissions. It processes the submissions of one role in order. It
-// processes different roles independently of each other.
+// poller enqueues submitted jobs. It handles the jobs of one role in order, and different roles independently.
 type poller struct {
 	*parts.Dependencies
 	inbox          store.Inbox
 	server         *control.Server
 	enqueues       sync.WaitGroup
-	enqueuedSignal chan struct{} // wake-up: jobs were enqueued, and there may be more
+	enqueuedSignal chan struct{} // wake-up: jobs were enqueued, and more may be waiting
 
 	mu    sync.Mutex
 	roles map[string]roleState // guarded by mu
 }
 
-// roleState is the state of one role. If a job cannot be enqueued now, the role's later jobs wait too.
+// roleState is the state of one role. If one of its jobs cannot be enqueued now, the role is delayed: its later
+// jobs wait too.
 type roleState struct {
 	inProgress bool
 	delayCause string // the error that delays the role; "" if it is not delayed
 }
 
-// anyDelayed reports whether a role is delayed and must be retried soon.
+// anyDelayed reports whether at least one role is delayed, so that poll must be called again soon.
 func (p *poller) anyDelayed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,8 +107,8 @@ func (p *poller) anyDelayed() bool {
 	return false
 }
 
-// readLimit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for a role
-// whose jobs are being processed.
+// readLimit returns how many submitted jobs of a role the next poll reads. It returns 1 for a delayed role, and
+// 0 for a role whose jobs are being processed.
 func (p *poller) readLimit(role string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +121,7 @@ func (p *poller) readLimit(role string) int {
 	return maxJobsPerRole
 }
 
-// poll reads submissions and starts to process them.
+// poll reads submitted jobs and starts a goroutine for each role to enqueue them. users maps roles to users.
 func (p *poller) poll(ctx context.Context, users map[string]string) error {
 	list, err := p.inbox.Submissions(ctx, p.readLimit)
 	if err != nil {
@@ -137,8 +141,8 @@ func (p *poller) poll(ctx context.Context, users map[string]string) error {
 	return nil
 }
 
-// enqueueInOrder enqueues jobs of a role, up to the first that cannot be enqueued now. lastDelayCause is the error that
-// delayed the role before.
+// enqueueInOrder enqueues jobs of a role, up to the first that cannot be enqueued now. lastDelayCause is the
+// error that delayed the role in the previous poll; "" if none.
 func (p *poller) enqueueInOrder(ctx context.Context, role, lastDelayCause string, jobs []store.Submission,
 	users map[string]string) {
 	enqueued, delay := 0, error(nil)
@@ -170,14 +174,14 @@ func (p *poller) enqueueInOrder(ctx context.Context, role, lastDelayCause string
 	}
 }
 
-// isTransient reports whether the same request may succeed later.
+// isTransient reports whether the request that failed with err may succeed later.
 func isTransient(err error) bool {
 	var e *queue.Error
 	return !errors.As(err, &e) || slices.Contains([]queue.Code{queue.CodeUnavailable, queue.CodeQueueFull,
 		queue.CodeNoSpace, queue.CodeOutcomeUnknown, queue.CodeInternal}, e.Code)
 }
 
-// submit enqueues one job as the user of its role.
+// submit enqueues one job as the user of its role. users maps roles to users.
 func (p *poller) submit(ctx context.Context, job *store.Submission, users map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
@@ -190,7 +194,8 @@ func (p *poller) submit(ctx context.Context, job *store.Submission, users map[st
 	if err != nil {
 		code := queue.CodeDenied
 		if none := accounts.NoAccountError(""); !errors.As(err, &none) || p.Owners.HasOtherNodes() {
-			// Try again later: the look-up may have failed only for now, or another node may know the user.
+			// Use a transient code: the look-up may have failed only for now, or another node may know the
+			// user.
 			code = queue.CodeUnavailable
 		}
 		return queue.Errorf(code, "database role %q: %v; create it, or change store_roles", queue.Clip(job.Role), err)
