@@ -211,7 +211,7 @@ func (w *Worker) markRunning(c *Command) {
 	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{hasTerminal: c.TTY}
 }
 
-// close releases the descriptors of the run and marks the worker as free.
+// close releases the descriptors of the run, and answers the calls of Pause that are still pending.
 func (r *run) close() {
 	defer collectGarbageIfDue()
 	r.closeWriteEnds()
