@@ -100,8 +100,9 @@ func (r *runners) removeLocked(conn *runnerConn) {
 
 // canTakeNewJobs reports whether a runner that an earlier service started can get new jobs. It must have
 // the version of this service, must not be the separate runner of one job, and must have the directory and
-// the job_tmpdir that the settings require. Do not call it for a runner that this service has started: that
-// runner may have another version, because the program on disk may be newer than this process.
+// the job_tmpdir that the settings require. A runner that this service has just started gets new jobs
+// without this check. It may have another version, because the program on disk may be newer than this
+// process.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.HelloReply.Version == r.cfg.Version && !runner.IsIsolated(c.Dir) &&
 		filepath.Dir(c.Dir) == r.cfg.RunnerLocation.Root() && r.cfg.RunnerLocation.HasTmpdir(c.Dir)
@@ -215,7 +216,7 @@ func (conn *runnerConn) unlinkUserLocked() {
 	}
 }
 
-// ResendSetup makes Run send the current settings to all runners.
+// ResendSetup sends the current settings to all runners, after a setting has changed.
 func (p *Pool) ResendSetup() {
 	p.mu.Lock()
 	for _, conn := range p.runners.clients {

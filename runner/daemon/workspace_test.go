@@ -43,7 +43,7 @@ func TestProgressLines(t *testing.T) {
 	}
 }
 
-// The depth of a result is that of its deepest list or object. It does not depend on the other values.
+// The nesting depth of a result is the depth of its deepest list or object. Other values do not change it.
 func TestResultNestingDepth(t *testing.T) {
 	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 	for text, want := range map[string]int{

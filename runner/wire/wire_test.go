@@ -117,8 +117,9 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// layouts contains the encoded frames without their length, as other versions of the program write and
-// read them. Existing entries never change; new types are added at the end.
+// layouts contains the encoded result of frames, without the length of each frame. Other versions of the
+// program write and read the same bytes. So existing entries never change, and new types are added at the
+// end.
 var layouts = []string{
 	"0102120176",
 	"020880ade20480a8d6b907",
