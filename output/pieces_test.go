@@ -21,7 +21,7 @@ func (l *Log) all() (lists [4]*pieces) {
 	return lists
 }
 
-// Appending a byte takes constant time on average, however many pieces exist. On average, each
+// Appending a byte takes constant time on average, regardless of the number of pieces. On average, each
 // piece is moved at most once, and it is dropped once.
 func TestPieceCostIsConstant(t *testing.T) {
 	const n = 300_000

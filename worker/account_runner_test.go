@@ -76,7 +76,7 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	}
 	f := newRunner(t, root, "first")
 	run(t, s, root, 1)
-	// The job has returned to the queue, because no runner can have started it.
+	// Job 1 has returned to the queue, because no runner can have started it. So it is claimed again.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	if start.Lease == lease(1) {
 		t.Error("the job was not returned to the queue first")

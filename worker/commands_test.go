@@ -134,8 +134,8 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	check(t, "number of watches", len(received[*wire.ReportImmediately](f)), 2)
 }
 
-// A read that waits for output ends with the lease, even if the runner never replies to the read.
-// The lease may end because the job returns to the queue or because the attempt ends.
+// A call of ReadOutput that waits for output ends with the lease, even if the runner never replies. The
+// lease may end because the job returns to the queue or because the attempt ends.
 func TestReadEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
 		"given back": &wire.DropReply{Lease: lease(1), Dropped: true},

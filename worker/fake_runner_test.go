@@ -376,5 +376,5 @@ func succeeded(l wire.Lease, runTime time.Duration) *wire.Result {
 	return &wire.Result{Attempt: a, EndedAtMillis: a.StartedAtMillis + runTime.Milliseconds()}
 }
 
-// longRun is a run time that is too long for prefetching.
+// longRun is a run time of jobs that are too long to be prefetched.
 const longRun = time.Minute

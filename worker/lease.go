@@ -115,8 +115,8 @@ func isClosed(c <-chan struct{}) bool {
 // The runner then rejects a Drop of the job.
 func (l *lease) mayHaveStartedLocked() bool { return l.phase.mayHaveStarted() || l.hasStarted() }
 
-// isOrphanLocked reports whether the runner of the lease is disconnected or unknown and the end of the
-// lease is not decided.
+// isOrphanLocked reports whether the lease is an orphan: its runner is disconnected or unknown, and its end
+// is not decided.
 func (l *lease) isOrphanLocked() bool {
 	return l.conn == nil && !l.phase.neverSent() && !l.phase.isEndDecided()
 }

@@ -86,8 +86,8 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 	}
 }
 
-// A runner that is connected again receives the recorded pause state of each of its attempts,
-// whatever it received before.
+// A runner that is connected again receives the recorded pause state of each of its attempts, even if it
+// has received the state before.
 func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 	s, f, p := startPool(t, 2, 0, 0)
 	s.awaitState(1, queue.Processing)

@@ -239,8 +239,8 @@ func TestStartEndsRecall(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 }
 
-// A start that hangs delays only its own job, however long it lasts. Jobs that are sent after it stay
-// with the runner, and jobs that are claimed in the meantime are not returned.
+// A start that hangs delays only its own job, even if it hangs for a long time. Jobs that are sent after it
+// stay with the runner, and jobs that are claimed in the meantime are not returned.
 func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2)
 	f.ignoreStarts()

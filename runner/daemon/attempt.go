@@ -40,12 +40,12 @@ type attempt struct {
 	startFrame       *wire.Start
 	outputLog        *output.Log
 	phase            attemptPhase
-	worker           *process.Worker // the worker that runs the attempt; nil unless the phase is starting or running
+	worker           *process.Worker // the worker that runs the attempt; nil except in the phases starting and running
 	slot             int64
 	pid              int // 0 before the phase running
 	startedAtMillis  int64
 	sendsImmediately bool          // frames about the attempt are sent immediately
-	pendingKill      func()        // kills the attempt right after the fork; nil unless a kill arrives before the fork
+	pendingKill      func()        // kills the attempt right after the fork; nil if no kill arrived before it
 	paused           bool          // the process tree is frozen, or will be frozen when it starts
 	signals          signalQueue   // signals that are still to be sent to the attempt
 	encodedResult    []byte        // the encoded Result frame; nil until the attempt has ended

@@ -17,8 +17,8 @@ import (
 const sweepTimeout = 10 * time.Second
 
 // sweeper removes the private directories of ended attempts. It removes a part of each directory in turn,
-// so that a large directory does not delay the others. Call init before use. addPath and addLeftovers may
-// be called from any goroutine.
+// so that a large directory does not delay the removal of other directories. Call init before use. addPath
+// and addLeftovers may be called from any goroutine.
 type sweeper struct {
 	diskQueue
 	log *slog.Logger

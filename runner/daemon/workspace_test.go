@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Lines "N" and "N text" are parsed however they are divided into reads. All other lines are ignored.
+// Lines "N" and "N text" are parsed, regardless of how they are divided into reads. All other lines are
+// ignored.
 func TestProgressLines(t *testing.T) {
 	long := strings.Repeat("é", 200)
 	for _, c := range []struct {

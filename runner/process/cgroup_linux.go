@@ -25,12 +25,12 @@ import (
 type Cgroups struct {
 	path string
 	// oomCountFile is the path of the file that counts out-of-memory kills in all subgroups together. It is ""
-	// unless cgroup version 1 manages the memory.
+	// if cgroup version 1 does not manage the memory.
 	oomCountFile string
 
 	mu             sync.Mutex
 	createdCount   int      // number of subgroups created; guarded by mu
-	abandonedPaths []string // paths of subgroups that were given up with processes in them; guarded by mu
+	abandonedPaths []string // paths of subgroups that are no longer used but still had processes; guarded by mu
 }
 
 // supervisorName is the name of the subgroup for this process itself. Cgroups needs this subgroup, because
@@ -110,7 +110,7 @@ func ownCgroup() (string, error) {
 // Chown makes an account the owner of the group, so that the account may create subgroups. It must be
 // called before this process switches to the account.
 func (c *Cgroups) Chown(uid, gid int) error {
-	const ownLimit = supervisorName + "/memory.max" // does not exist without a controller for memory
+	const ownLimit = supervisorName + "/memory.max" // this file does not exist without a controller for memory
 	var errs error
 	for _, name := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads", supervisorName,
 		supervisorName + "/cgroup.procs", ownLimit} {

@@ -228,7 +228,7 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
 		if err != nil {
-			continue // there is no such job object, so none of its processes live
+			continue // no job object with this name exists, so the tree has ended
 		}
 		for pause, counted := time.Millisecond, false; ; pause, counted = min(2*pause, 50*time.Millisecond), true {
 			count, first := t.countOthers()

@@ -14,7 +14,7 @@ import (
 // They collect at the heap sizes at which the runtime normally does. The runtime's own collections start
 // only at larger heap sizes. See docs/decisions/0052.
 const (
-	minHeapBytes     = 8 << 20 // bytes of objects; a smaller heap is not collected
+	minHeapBytes     = 8 << 20 // size of all objects; a smaller heap is not collected
 	runtimeGCPercent = 1000    // GOGC for the runtime's own collections, in percent
 	// minMemoryLimit is the minimum of the runtime's memory limit, in bytes. The limit is twice the size of
 	// the live objects if that is more.

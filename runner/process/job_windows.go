@@ -309,8 +309,8 @@ func (t *tree) usage() (cpu time.Duration, peak int64) {
 
 func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
 
-// close closes the handles of the tree. Windows then ends processes that still live, unless they were
-// spared.
+// close closes the handles of the tree. Windows then ends the remaining processes, except after a call of
+// spare.
 func (t *tree) close() {
 	closeHandles(t.jobHandle, t.messagePort, t.mainHandle)
 }

@@ -185,7 +185,7 @@ func (o *decodedOrder) limitAndExec() {
 	var permit [1]byte
 	unix.Write(reportFD, []byte{stepReady, 0})
 	if n, _ := unix.Read(reportFD, permit[:]); n != 1 {
-		os.Exit(1) // the runner has ended or has given up this command
+		os.Exit(1) // the runner has ended or no longer waits for this command
 	}
 	if o.memory != 0 {
 		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)

@@ -71,7 +71,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	}
 }
 
-// A setuid program gets the rights of its owner, unless no_new_privileges is set.
+// A setuid program normally gets the rights of its owner. If no_new_privileges is set, it does not.
 func TestNoNewPrivileges(t *testing.T) {
 	cat := command(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
 	cat.NoNewPrivileges = true

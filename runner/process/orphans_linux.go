@@ -113,9 +113,10 @@ func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, 
 // childrenPath returns the path of the kernel's list of children of the main thread.
 func childrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
-// reapAndList reaps orphans that have ended, and lists the others. living contains the orphans that are not
-// allowed to live on. ignored contains the orphans for which ignore was called, because they had no cookie.
-// If a process may be the child of a fork under way, reapAndList leaves it to the worker of this fork.
+// reapAndList reaps orphans that have ended, and lists the living ones. living contains the orphans that
+// are not allowed to live on. ignored contains the orphans for which ignore was called, because they had no
+// cookie. If a process may be the child of a fork under way, reapAndList leaves it to the worker of this
+// fork.
 func (o *orphanTable) reapAndList() (living, ignored []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

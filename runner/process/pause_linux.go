@@ -114,9 +114,9 @@ func (r *run) scanTree() (seen, tree []procfs.Process) {
 }
 
 // runningProcesses returns the processes in procs that run. It omits a process in stopSent that waits in
-// the kernel, because the pending SIGSTOP stops it before it runs again. waiting reports whether such a
-// process exists: it may be in the middle of a fork. For example, the caller of a vfork waits in the kernel
-// while its child is stopped.
+// the kernel, because the pending SIGSTOP stops it before it runs again. waiting reports whether any
+// process was omitted for this reason, because it may be in the middle of a fork. For example, the caller
+// of a vfork waits in the kernel while its child is stopped.
 func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (list []procfs.Process, waiting bool) {
 	for _, p := range procs {
 		switch {

@@ -44,7 +44,7 @@ type Command struct {
 	Timeout         time.Duration // 0 means no timeout
 	IdleTimeout     time.Duration // end the command after this time without output; 0 means never
 	KillAfter       time.Duration // grace period between SIGTERM and SIGKILL after a timeout
-	OutputGrace     time.Duration // how long leftover processes may live after the main one has ended
+	OutputGrace     time.Duration // how long leftover processes may live after the main process has ended
 	AllowBackground bool          // leftover processes may live on
 	UnkillableAfter time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
 	Limits          TreeLimits    // limits of all processes of the tree together

@@ -18,7 +18,7 @@ import (
 // goroutine may call Kill.
 type Worker struct {
 	systemCalls *systemCalls
-	nullDevice  windows.Handle // NUL
+	nullDevice  windows.Handle // handle of NUL, which is empty input
 	wakeEvent   windows.Handle // event that ends the wait of Run's goroutine
 	buffers     [2][]byte
 

@@ -68,8 +68,8 @@ func readHead(path string) ([]byte, error) {
 var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
 
 // explainInterpreterError explains the error of a failed execve. The kernel uses the same error numbers for
-// a program and for its interpreter or dynamic loader. If one of the latter cannot be executed, the
-// returned error names it. Otherwise explainInterpreterError returns err.
+// a program and for its interpreter or dynamic loader. If the interpreter or the loader cannot be executed,
+// the returned error names it. Otherwise explainInterpreterError returns err.
 func (r *run) explainInterpreterError(err error) error {
 	isErr := func(target error) bool { return errors.Is(err, target) }
 	if r.path == "" || !slices.ContainsFunc(interpreterErrors, isErr) {

@@ -194,19 +194,19 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		body := wire.Append(nil, f)[4:]
 		whole := len(body)
 		if r, is := f.(*wire.Result); is && r.PeakTasks != 0 {
-			whole-- // the frame is valid without the optional number at its end too
+			whole-- // the frame is also valid without the optional number at its end
 		}
 		if r, is := f.(*wire.Result); is && r.AtMemoryLimit {
-			whole-- // the frame is valid without the optional flag at its end too
+			whole-- // the frame is also valid without the optional flag at its end
 			if r.PeakTasks == 0 {
 				whole-- // the 0 before the flag is written only because of the flag
 			}
 		}
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
-			whole-- // the frame is valid without the optional flag at its end too
+			whole-- // the frame is also valid without the optional flag at its end
 		}
 		if t, is := f.(*wire.TypeInputReply); is && !t.NoTerminal {
-			whole = len("\x19\x02\x04\x00") // the frame is valid without the optional text at its end too
+			whole = len("\x19\x02\x04\x00") // the frame is also valid without the optional text at its end
 		}
 		if p, is := f.(*wire.ExtendLeases); is && p.BootDeadlineMillis != 0 {
 			whole--
