@@ -2,9 +2,9 @@ package output
 
 import "unicode/utf8"
 
-// TrailingPartial returns the number of bytes at the end of a text that are the beginning of an
-// incomplete UTF-8 character, at most 3. It returns 0 if no further bytes could complete the
-// character.
+// TrailingPartial returns how many bytes at the end of a text are the beginning of a UTF-8 character whose
+// other bytes are missing. It returns 0 to 3. If no further bytes could complete the character, it returns
+// 0.
 func TrailingPartial(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
@@ -17,9 +17,9 @@ func TrailingPartial(text []byte) int {
 	return 0
 }
 
-// LeadingPartial returns the number of bytes at the beginning of a text that are the end of a UTF-8
-// character whose first bytes are missing, at most 3. It returns 0 if there are more such bytes
-// than one character can have, because the text is then not UTF-8.
+// LeadingPartial returns how many bytes at the beginning of a text are the end of a UTF-8 character whose
+// first bytes are missing. It returns 0 to 3. If there are more such bytes than one character can have, the
+// text is not UTF-8, and LeadingPartial returns 0.
 func LeadingPartial(text []byte) int {
 	for n := range min(utf8.UTFMax, len(text)) {
 		if utf8.RuneStart(text[n]) {
@@ -42,10 +42,9 @@ func Tail(text []byte, limit int) []byte {
 	return text[excess+LeadingPartial(text[excess:]):]
 }
 
-// completeCharacters returns the bytes that can be kept now: the bytes that earlier calls have held
-// back, and then p. If the last character is incomplete, completeCharacters holds back its bytes
-// until the rest of the character has been read. So a piece of UTF-8 text always ends between two
-// characters.
+// completeCharacters returns the bytes that the log can keep now: those that earlier calls have held back,
+// followed by p. If the last character is incomplete, completeCharacters holds its bytes back until the
+// rest of the character is read. So a piece of UTF-8 text always ends between two characters.
 func (st *stream) completeCharacters(p []byte) []byte {
 	if len(st.incomplete) > 0 {
 		p = append(st.incomplete, p...)
@@ -58,15 +57,15 @@ func (st *stream) completeCharacters(p []byte) []byte {
 	return p[:end]
 }
 
-// endHead ends the first half of a stream at a position between two characters. It adds the unused
-// capacity of the first half to the last half.
+// endHead ends the first half of a stream at the position at, which is between two characters. It adds the
+// unused capacity of the first half to the last half.
 func (st *stream) endHead(at int64) {
 	st.tail.region.capacity += st.head.region.capacity - at
 	st.head.region.capacity, st.tail.startPosition = at, at
 }
 
-// alignTail makes the last half begin with a complete character. If the first bytes of a character
-// were dropped, alignTail drops the other bytes of the character too. The caller holds mu.
+// alignTail makes the last half of a stream begin with a complete character. If the first bytes of a
+// character were dropped, alignTail also drops its other bytes. The caller holds mu.
 func (l *Log) alignTail(st *stream) {
 	p := st.tail.pieces.first()
 	if p == nil || p.position == st.tail.startPosition || p.position == st.alignedStart {
@@ -79,12 +78,12 @@ func (l *Log) alignTail(st *stream) {
 	}
 }
 
-// continuationBytes returns the number of bytes after the position pos that belong to a character that
-// began before pos. The caller holds mu.
+// continuationBytes returns how many bytes from the position pos on belong to a character that begins
+// before pos. p is the piece that contains pos. The caller holds mu.
 func (l *Log) continuationBytes(h *streamHalf, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.position+p.byteCount-pos))
 	if _, err := l.store.read(&h.region, pos-h.startPosition, b); err != nil {
-		return 0 // ignore the error, which Read returns when it reads these bytes
+		return 0 // ignore the error, because Read will return it for these bytes
 	}
 	return int64(LeadingPartial(b))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// If a character is read in two parts, one piece of the log contains the complete character. This
-// holds while the attempt runs, in a result, and in a file.
+// If a character is read in two parts, one piece of the log contains the complete character: while the
+// attempt runs, in a result, and in a file.
 func TestPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
@@ -53,8 +53,8 @@ func decodeInline(raw []byte) (chunks []output.Chunk, err error) {
 	return chunks, err
 }
 
-// If a UTF-8 text exceeds the limit, the kept parts end and begin between characters, and the gap
-// has the exact size. A text within the limit is kept completely.
+// If a UTF-8 text exceeds the limit, the kept parts end and begin between two characters, and the gap has
+// the exact size. A text within the limit is kept completely.
 func TestLimitCutsBetweenCharacters(t *testing.T) {
 	for _, c := range []struct {
 		limit    int64
@@ -88,8 +88,8 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// If the output is UTF-8, each piece of the log is UTF-8, and every byte is kept or counted as
-// dropped. This holds however the output is divided into writes and reads, and for all limits.
+// If the output is UTF-8, each piece of the log is UTF-8, and every byte is kept or counted as dropped.
+// This does not depend on the sizes of writes and reads or on the limit.
 func TestTextStaysText(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {

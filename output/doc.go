@@ -1,5 +1,5 @@
-// Package output captures the output of an attempt as one log of limited size, which clients can
-// follow. Start with Log.
+// Package output captures the output of an attempt, one execution of a job, as one log of limited size.
+// Clients can follow the log while the attempt runs. Start with Log.
 //
 // The log of an ended attempt has one of two forms. A log of up to 64 KiB is stored in the database
 // row of the attempt, as records without checksums (encoding.go). A larger log is stored in a file.
@@ -18,16 +18,15 @@
 //	trailer = kind, the offset of each stream's last record, the bytes that each stream printed,
 //	          the trailer's own offset, sum, magic
 //
-// Both sums are CRC-32C. The header sum covers the header and the offset of the record in the file,
-// so that a copy of a record inside some output does not count as a record. A record has at most 32
-// KiB of data, so one damaged byte costs at most 32 KiB. After damage, a reader resumes at the next
-// header with a correct sum. The position in that header shows exactly which bytes of the stream
-// are missing. A reader can also follow the distances from the trailer back through one stream, to
-// read only the end of that stream.
+// Both sums are CRC-32C. The header sum covers the header and the offset of the record in the file. So if
+// some output contains a copy of a record, the copy does not count as a record. A record has at most 32 KiB
+// of data, so one damaged byte costs at most 32 KiB. After damage, a reader continues at the next header
+// with a correct sum. The position in this header shows exactly which bytes of the stream are missing. To
+// read only the end of a stream, a reader starts at the trailer and follows the distances (back) from
+// record to record.
 //
-// The file is written once, after the attempt has ended, and is on the disk before any result
-// refers to it. Therefore a file without a trailer was cut or damaged later. While an attempt is
-// running, clients read its log from the runner. The runner may also keep the log in a file. It
-// keeps the checksums of that file in memory (extents.go), so damage to that file is reported too.
-// memory (extents.go), so damage there is reported too.
+// The file is written once, after the attempt has ended, and is on the disk before any result refers to it.
+// Therefore a file without a trailer was cut or damaged later. While an attempt is running, clients read
+// its log from the runner. If this log is large, the runner keeps it in another file. It keeps the
+// checksums of this file in memory (extents.go), so damage to it is reported too.
 package output

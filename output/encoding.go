@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// An encoded log in a database row is a list of records. A record begins with one byte (the stream,
-// and a bit for a gap), a zigzag varint (milliseconds since the previous record) and a varint
-// (length). If the record is not a gap, the data follows. For a gap of damaged bytes, another bit
-// of the first byte is set, and a varint at the end contains the number of bytes of the stream
-// before the gap.
+// An encoded log in a database row is a list of records. A record begins with one byte: the number of the
+// stream, plus gapBit if the record is a gap. A zigzag varint (milliseconds since the previous record) and
+// a varint (length) follow. If the record is not a gap, the data follows. If the gap consists of damaged
+// bytes, damageBit is set too, and a varint at the end contains the number of bytes of the stream before
+// the gap.
 const (
 	gapBit    = 0x80
 	damageBit = 0x20
@@ -27,7 +27,7 @@ func (l *Log) Encode() (b []byte, err error) {
 	return b, err
 }
 
-// readAll reads the log from the beginning. Each read returns about bytesPerRead bytes.
+// readAll reads the whole log and passes its chunks to process, about bytesPerRead bytes with each call.
 func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	var c Cursor
 	for {
@@ -42,10 +42,10 @@ func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	}
 }
 
-// EncodeHead encodes about the first max bytes that the log keeps. For the rest of each stream, it
-// encodes a gap. The result kept is the number of encoded bytes.
+// EncodeHead encodes about the first max bytes that the log keeps. For the rest of each stream, it encodes
+// a gap. kept is the number of bytes of output in the result.
 func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
-	// Ignore the error. The gap includes the bytes that cannot be read.
+	// Ignore the error, because the gaps below include bytes that cannot be read.
 	chunks, next, _, _ := l.Read(Cursor{}, max)
 	for _, c := range chunks {
 		kept += int64(len(c.Data))
@@ -61,8 +61,8 @@ func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
 	return b, kept
 }
 
-// AppendChunks appends chunks as records. It stores the time of the first chunk relative to at, and
-// returns the time of the last chunk.
+// AppendChunks appends chunks to b as records. at is the time of the chunk before them: a record contains
+// the difference of the times. AppendChunks returns the extended b and the time of the last chunk.
 func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))
@@ -82,7 +82,7 @@ func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	return b, at
 }
 
-// damagedError returns the error for an encoded log that contains an invalid record.
+// damagedError returns the error for a log in a database row that contains an invalid record.
 func damagedError(cause error) error {
 	return fmt.Errorf("the stored output is damaged (%w); check the database with: queuectl doctor --verify", cause)
 }
@@ -90,8 +90,8 @@ func damagedError(cause error) error {
 // maxRecordBytes limits the size of a record, so that a damaged length cannot use up all memory.
 const maxRecordBytes = 4 * MaxMemoryBytes
 
-// Decode calls the function each, in order, for the chunks of a log in a database row. If a record
-// is invalid or cut, Decode first passes on the chunks before it and then returns an error.
+// Decode calls the function each, in order, for the chunks of a log in a database row. If a record is
+// invalid or cut, Decode returns an error after it has passed on the chunks before this record.
 func Decode(r io.Reader, each func(Chunk) error) error {
 	in := bufio.NewReader(r)
 	for at := int64(0); ; {

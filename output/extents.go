@@ -9,24 +9,23 @@ import (
 	"slices"
 )
 
-// extent is a range of a region's bytes in the file that has one checksum (CRC-32C). A write
-// extends the last extent up to extentBytes and then begins another extent. A read checks whole
-// extents, so each extent that contains kept bytes must be complete. Therefore the file has space
-// for one more extent than the capacity of the region: an extent that is partly overwritten then
-// contains no kept bytes.
+// extent is a range of a region's bytes in the file, with one checksum (CRC-32C). A write extends the last
+// extent up to extentBytes and then begins a new one. A read checks whole extents, so an extent that
+// contains kept bytes must not be partly overwritten. For this reason, the file has space for one more
+// extent than the capacity of the region.
 type extent struct {
-	offset    int64 // offset in the region, counted as if the region were not a ring
+	offset    int64 // offset in the region; it keeps growing, although the region is a ring
 	byteCount int64
 	checksum  uint32
 }
 
-// extentBytes is the maximum size of an extent. It is therefore also the maximum number of bytes
-// that are lost if one byte is damaged. The output file of an ended attempt uses the same number.
-// Each extent takes 24 bytes of memory.
+// extentBytes is the maximum size of an extent. If one byte is damaged, at most this number of bytes is
+// lost. The output file of an ended attempt has the same maximum, recordBytes. Each extent takes 24 bytes
+// of memory.
 const extentBytes = recordBytes
 
-// checkedExtent contains the extent that was read and checked last, so that an extent that is read
-// in small parts is checked only once.
+// checkedExtent contains the bytes of the extent that was checked last. If an extent is read in small
+// parts, it is therefore checked only once.
 type checkedExtent struct {
 	region *region
 	extent extent
@@ -35,8 +34,8 @@ type checkedExtent struct {
 
 func (r *region) fileCapacity() int64 { return r.capacity + extentBytes }
 
-// writeFile writes bytes to a region in a file and stores their checksums. *blocks is the number of
-// blocks in the file, which writeFile updates.
+// writeFile writes bytes to a region in a file, at the offset at of the region, and stores their checksums.
+// *blocks is the number of blocks in the file, which writeFile updates.
 func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	overwritten := at + int64(len(p)) - r.fileCapacity()
 	r.extents = r.extents[r.extentAfter(overwritten-1):]
@@ -58,7 +57,7 @@ func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return nil
 }
 
-// extentAfter returns the index of the first extent that begins after an offset.
+// extentAfter returns the index of the first extent that begins after the offset at.
 func (r *region) extentAfter(at int64) int {
 	i, found := slices.BinarySearchFunc(r.extents, at, func(e extent, at int64) int { return cmp.Compare(e.offset, at) })
 	if found {
@@ -67,8 +66,8 @@ func (r *region) extentAfter(at int64) int {
 	return i
 }
 
-// readFile reads bytes that were written to the file and returns the number of bytes read. It
-// returns ErrDamaged if the extent of the next byte is damaged or missing.
+// readFile reads bytes of a region from the file, and returns the number of bytes read. If the extent of
+// the next byte is damaged or missing, it returns ErrDamaged.
 func (s *blockStore) readFile(r *region, at int64, p []byte) (n int, err error) {
 	for n < len(p) {
 		i := r.extentAfter(at+int64(n)) - 1
@@ -97,8 +96,8 @@ func (s *blockStore) readFile(r *region, at int64, p []byte) (n int, err error) 
 	return n, nil
 }
 
-// damagedBytes returns how many of the n bytes from the offset at are in the same extent as the
-// first byte. That extent is damaged, so all these bytes count as damaged.
+// damagedBytes returns how many of the n bytes from the offset at on are in the same extent as the byte at
+// this offset. The extent is damaged, so all these bytes count as damaged.
 func (r *region) damagedBytes(at, n int64) int64 {
 	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].offset+r.extents[i].byteCount {
 		return min(n, r.extents[i].offset+r.extents[i].byteCount-at)

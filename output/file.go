@@ -17,21 +17,21 @@ const (
 	maxHeaderBytes  = 1 + 4*binary.MaxVarintLen64 + 2*checksumBytes
 	trailerMagic    = "qctl-end"
 	trailerBytes    = 1 + 5*8 + checksumBytes + len(trailerMagic)
-	maxPrintedBytes = 1 << 60 // maximum number of bytes of a stream; sums of it do not overflow
+	maxPrintedBytes = 1 << 60 // maximum number of bytes of a stream; sums of two such numbers do not overflow
 	readAhead       = 64 << 10
 )
 
-// castagnoli returns the table of CRC-32C, which processors compute with one instruction. Package
-// crc32 builds the table at the first call. A package variable would build it at the start of every
-// program. Without the variable, the client starts 0.1 ms faster.
+// castagnoli returns the table for CRC-32C, which processors compute with one instruction. Package crc32
+// builds the table at the first call. A package variable would build it at the start of every program,
+// which would make the start of the client 0.1 ms slower.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // ErrDamaged means that an output file is damaged or was cut.
 var ErrDamaged = errors.New("the output file is damaged")
 
-// header is a record of a file without its data.
+// header is the header of a record in a file: everything except the data.
 type header struct {
-	Chunk        // chunk of the record, in which Data is nil
+	Chunk        // the chunk of the record, without Data
 	distance     int64
 	position     int64
 	dataBytes    int64 // length of the data in bytes
@@ -39,13 +39,13 @@ type header struct {
 	headerBytes  int64 // length of the header in bytes
 }
 
-// trailer is the end of a file.
+// trailer is the last part of a file. doc.go describes the format.
 type trailer struct {
 	lastRecordOffset [2]int64 // offset of each stream's last record; -1 for a stream without records
 	printedBytes     [2]int64 // number of bytes that each stream printed
 }
 
-// EncodeTo writes all bytes that the log keeps in the file format.
+// EncodeTo writes all bytes that the log keeps to w, in the file format of doc.go.
 func (l *Log) EncodeTo(w io.Writer) error {
 	t := trailer{lastRecordOffset: [2]int64{-1, -1}}
 	at := int64(0)
@@ -54,8 +54,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
-			// Write nothing for damaged bytes. The position of the next record, or the trailer,
-			// shows that they are missing.
+			// Write nothing for damaged bytes. Readers see that they are missing by the position of the next record
+			// or by the trailer.
 			if c.DamagedBytes > 0 {
 				t.printedBytes[c.Stream] += c.DamagedBytes
 				continue
@@ -94,15 +94,15 @@ func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []by
 	return append(b, c.Data...)
 }
 
-// checksumAt returns the checksum of bytes at an offset of a file.
+// checksumAt returns the checksum of the bytes b together with their offset in the file.
 func checksumAt(offset int64, b []byte) uint32 {
 	var encoded [8]byte
 	binary.LittleEndian.PutUint64(encoded[:], uint64(offset))
 	return crc32.Update(crc32.Checksum(encoded[:], castagnoli()), castagnoli(), b)
 }
 
-// parseHeader parses the header of the record at an offset of a file. The result ok is false if the
-// header is missing or damaged.
+// parseHeader parses the header of a record. b contains the bytes of the file from offset on. ok is false
+// if the header is missing or damaged.
 func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	kind := byte(0)
 	if len(b) > 0 {
@@ -145,8 +145,8 @@ func (t trailer) append(b []byte, offset int64) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli())), trailerMagic...)
 }
 
-// parseTrailer parses the trailer at an offset of a file. The result ok is false if the trailer is
-// missing or damaged.
+// parseTrailer parses the trailer of a file. b contains the bytes of the file from offset on. ok is false
+// if the trailer is missing or damaged.
 func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	if len(b) != trailerBytes || b[0] != trailerKind || string(b[trailerBytes-len(trailerMagic):]) != trailerMagic {
 		return t, false
@@ -158,8 +158,8 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	return t, ok && max(t.printedBytes[0], t.printedBytes[1]) < maxPrintedBytes
 }
 
-// DecodeFile calls the function each for every chunk of a file that originally had size bytes. For
-// damaged or missing bytes, it passes a chunk that contains their number.
+// DecodeFile calls the function each, in order, for every chunk of a file that had size bytes when it was
+// written. For damaged or missing bytes, it passes on a chunk that contains their number.
 func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 	d := &fileReader{window: window{r: r, size: size, readAhead: readAhead}, each: each}
 	for at := int64(0); ; {
@@ -186,14 +186,14 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 type fileReader struct {
 	window
 	each          func(Chunk) error
-	passedOnBytes [2]int64 // number of bytes of each stream that were passed on, as data or as missing
+	passedOnBytes [2]int64 // number of bytes of each stream that were passed on, as data or as gaps
 	printedBytes  [2]int64 // number of bytes of each stream up to the end of its last valid header
-	lastChunkTime [2]int64 // by stream, the time of the last chunk that was passed on
+	lastChunkTime [2]int64 // time of the last chunk of each stream that was passed on
 	skippedBytes  int64    // number of bytes that were read without finding a valid header
 }
 
-// nextHeader reads the header at an offset. It returns ErrDamaged if the offset has no valid
-// header.
+// nextHeader reads the header at an offset and checks that it fits the records before it. It returns
+// ErrDamaged if there is no such header.
 func (d *fileReader) nextHeader(at int64) (header, error) {
 	h, err := d.header(at)
 	if err == nil && (h.position < d.printedBytes[h.Stream] || at+h.headerBytes+h.dataBytes > d.size) {
@@ -202,9 +202,9 @@ func (d *fileReader) nextHeader(at int64) (header, error) {
 	return h, err
 }
 
-// passRecord passes on a record. If bytes of the stream are missing before the record, passRecord
-// first passes on a chunk for them. It skips a record with damaged data, because the position of
-// the next record then shows that the bytes are missing.
+// passRecord passes on the chunk of a record. If bytes of the stream are missing before the record, it
+// first passes on a gap for them. It skips a record with damaged data, so that these bytes are missing
+// before the next record.
 func (d *fileReader) passRecord(h *header, at int64) error {
 	c := h.Chunk
 	d.printedBytes[c.Stream] = h.position + h.dataBytes + h.DroppedBytes
@@ -226,7 +226,8 @@ func (d *fileReader) passRecord(h *header, at int64) error {
 	return d.each(c)
 }
 
-// passMissing passes on a chunk for the bytes of a stream that are missing before a position.
+// passMissing passes on a gap for the bytes of a stream that are missing before a position. at is the time
+// of the gap.
 func (d *fileReader) passMissing(s Stream, at, position int64) error {
 	n := position - d.passedOnBytes[s]
 	if n <= 0 {
@@ -237,22 +238,22 @@ func (d *fileReader) passMissing(s Stream, at, position int64) error {
 	return d.each(c)
 }
 
-// passMissingAtEnd passes on a chunk for each stream that lacks bytes at its end.
+// passMissingAtEnd passes on a gap for each stream whose last bytes are missing.
 func (d *fileReader) passMissingAtEnd(t trailer) error {
 	return errors.Join(d.passMissing(Stdout, d.lastChunkTime[0], t.printedBytes[0]), d.passMissing(Stderr,
 		d.lastChunkTime[1],
 		t.printedBytes[1]))
 }
 
-// passUnknownLoss reports what is missing in a file without a trailer whose last n bytes contain no
-// records. The streams of these bytes are unknown. The streams of bytes that were skipped earlier
-// are also unknown, because possibly no later record shows to which stream they belong.
+// passUnknownLoss passes on gaps for what is missing in a file without a trailer. The last n bytes of the
+// file contain no valid record, so it is unknown to which stream they belong. The same is true for bytes
+// that were skipped earlier, if no later record of their stream exists.
 func (d *fileReader) passUnknownLoss(n int64) error {
 	if err := d.passMissingAtEnd(trailer{printedBytes: d.printedBytes}); err != nil {
 		return err
 	}
 	if n == 0 && d.skippedBytes == 0 {
-		return nil // only the trailer is damaged, so no output is lost
+		return nil // only the trailer is damaged or missing, so no output is lost
 	}
 	return d.each(Chunk{
 		Time:          max(d.lastChunkTime[Stdout], d.lastChunkTime[Stderr]),
@@ -261,8 +262,8 @@ func (d *fileReader) passUnknownLoss(n int64) error {
 	})
 }
 
-// findRecord returns the offset of the first record or trailer at or after the offset at. It
-// returns ErrDamaged if it finds neither.
+// findRecord returns the offset of the first valid record or trailer at or after the offset at. It returns
+// ErrDamaged if it finds neither.
 func (d *fileReader) findRecord(at int64) (int64, error) {
 	for ; ; at++ {
 		b, err := d.readExactly(at, 1)
@@ -310,7 +311,7 @@ func (w *window) trailer(at int64) (trailer, error) {
 	return trailer{}, fmt.Errorf("%w: the end of the file is missing", ErrDamaged)
 }
 
-// CheckFile reads a file that originally had size bytes. It returns the number of bytes of output
+// CheckFile checks a file that had size bytes when it was written. It returns the number of bytes of output
 // that are damaged or lost. If only the trailer is damaged, it returns 0 and ErrDamaged.
 func CheckFile(r io.ReaderAt, size int64) (damaged int64, err error) {
 	err = DecodeFile(r, size, func(c Chunk) error {

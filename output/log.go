@@ -12,18 +12,18 @@ import (
 // Stream identifies standard output or standard error. See docs/decisions/0061.
 type Stream uint8
 
-// These constants are the streams of an attempt.
+// Streams of an attempt.
 const (
 	Stdout Stream = 0
 	Stderr Stream = 1
 )
 
-// MaxMemoryBytes is the maximum number of bytes that a log keeps in memory. It is also the maximum size
-// of an output that is sent within a result. A larger log is in a file.
+// MaxMemoryBytes is the maximum number of bytes that a log keeps in memory. A larger log is kept in a file.
+// MaxMemoryBytes is also the maximum size of an output that is stored in an attempt's result.
 const MaxMemoryBytes = 64 << 10
 
-// Chunk is a part of one stream. A chunk without Data is a gap. It replaces DroppedBytes bytes of
-// the stream that were not kept, or DamagedBytes bytes that were kept and cannot be read.
+// Chunk is a part of one stream. A chunk without Data is a gap: it stands for DroppedBytes bytes of the
+// stream that were not kept, or for DamagedBytes bytes that were kept but cannot be read.
 type Chunk struct {
 	Stream       Stream
 	Time         int64 // time when the runner read the bytes, in milliseconds since 1970
@@ -32,13 +32,14 @@ type Chunk struct {
 	DamagedBytes int64
 	Offset       int64 // number of bytes of the stream before this chunk; set for damaged bytes and by DecodeTail
 
-	// StreamUnknown says that the damaged bytes may belong to either stream or to both. Stream is
-	// then Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and Time
-	// is the time of the previous chunk.
+	// StreamUnknown means that the damaged bytes may belong to either stream or to both. Stream is then
+	// Stdout, and cursors count the bytes as bytes of Stdout. Offset has no meaning, and Time is the time of
+	// the previous chunk.
 	StreamUnknown bool
 }
 
-// Length returns the number of bytes of the stream that the chunk contains or, for a gap, replaces.
+// Length returns the number of bytes of the stream that the chunk contains. For a gap, it returns the
+// number of missing bytes.
 func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.DroppedBytes + c.DamagedBytes }
 
 // WithoutFirst returns the chunk without its first n bytes.
@@ -54,39 +55,40 @@ func (c Chunk) WithoutFirst(n int64) Chunk {
 	return c
 }
 
-// Cursor is the position of a reader in each stream: the number of bytes that were written before
-// the position, whether they were kept or not. A negative position counts back from the end of the
-// stream.
+// Cursor contains the position of a reader in each stream. A position is the number of bytes that were
+// written before it, including bytes that were not kept. A negative position counts back from the end of
+// the stream.
 type Cursor [2]int64
 
-// Log captures the output of one attempt. It keeps the first and the last bytes of each stream,
-// each up to half of the limit. It also keeps the order in which the bytes of the two streams
-// arrived. If the streams alternate so often that the exact order would take more memory than the
-// output, the order is only approximate. The methods are safe for concurrent use.
+// Log captures the output of one attempt. Of each stream, it keeps the first bytes, up to half of the
+// limit, and the last bytes, up to the other half. It also keeps the order in which the bytes of the two
+// streams arrived. If the streams alternate very often, this order is only approximate, because the exact
+// order would take more memory than the output. The methods are safe for concurrent use.
 type Log struct {
-	maxPieceCount int // maximum number of pieces in the first halves of both streams together, and in the last halves
+	maxPieceCount int // maximum number of pieces in the first halves of both streams; the same for the last halves
 
 	mu           sync.Mutex
 	streams      [2]stream
-	pieceCount   int64 // number of pieces ever stored, which is the number of the next piece
+	pieceCount   int64 // number of pieces stored so far, which is also the number of the next piece
 	store        blockStore
 	closed       bool
 	discarded    bool          // Discard was called
-	changeSignal chan struct{} // channel to close at the next change; nil if no reader waits
+	changeSignal chan struct{} // closed at the next change; nil if no reader waits
 	masks        [2]*mask      // one per stream; nil if no text is masked
 }
 
 // stream describes the kept bytes of one stream.
 type stream struct {
-	writtenBytes int64  // number of bytes written, without those in incomplete
+	writtenBytes int64  // number of bytes written so far, without those in incomplete
 	incomplete   []byte // first bytes of a character whose other bytes have not been read yet
-	// alignedStart is the position at which the last half is known to begin with a complete character.
+	// alignedStart is the start of the last half for which alignTail has found that it begins with a complete
+	// character.
 	alignedStart int64
 	head, tail   streamHalf
 }
 
-// streamHalf keeps one half of a stream: bytes at consecutive positions, in a region of the store.
-// The region of the last half is a ring, in which new bytes overwrite the oldest bytes.
+// streamHalf keeps the first or the last bytes of a stream, in a region of the store. The region of the
+// last half is a ring, in which new bytes overwrite the oldest bytes.
 type streamHalf struct {
 	startPosition int64 // position in the stream of the first byte of the half
 	keptBytes     int64 // number of bytes that the half keeps
@@ -94,9 +96,8 @@ type streamHalf struct {
 	region        region
 }
 
-// New creates a log that keeps at most limit bytes of each stream. If the log exceeds MaxMemoryBytes
-// bytes, New's parameter createFile creates the file in which the log is kept. Discard deletes the
-// file.
+// New returns a log that keeps at most limit bytes of each stream. When the log exceeds MaxMemoryBytes, it
+// calls createFile and then keeps its bytes in this file. Discard deletes the file.
 func New(limit int64, createFile func() (*os.File, error)) *Log {
 	l := &Log{
 		maxPieceCount: int(min(max(limit/bytesPerPiece, minPieces), maxPieces)),
@@ -110,9 +111,9 @@ func New(limit int64, createFile func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds a copy of bytes that were read at the time at. Bytes that cannot be stored count as
-// dropped. If p ends within a UTF-8 character, readers get that character only after its other
-// bytes were added or the log was closed.
+// Append adds a copy of the bytes p, which were read at the time at, in milliseconds since 1970. Bytes that
+// cannot be stored count as dropped. If p ends within a UTF-8 character, readers get this character only
+// after its other bytes were added or the log was closed.
 func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +126,7 @@ func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.storeBytes(s, at, l.streams[s].completeCharacters(p))
 }
 
-// storeBytes stores bytes that end between characters. The caller holds mu.
+// storeBytes stores bytes that end between two characters. The caller holds mu.
 func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 	if len(p) == 0 {
 		return
@@ -152,8 +153,8 @@ func (l *Log) storeBytes(s Stream, at int64, p []byte) {
 	l.wakeReaders()
 }
 
-// addPiece stores bytes as a new piece of a half, or adds them to its last piece. If the bytes
-// cannot be stored, they count as written and leave a gap.
+// addPiece stores bytes as a new piece of a half, or adds them to its last piece. If the bytes cannot be
+// stored, they leave a gap.
 func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.writtenBytes, int64(len(p))
@@ -179,20 +180,21 @@ func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 	l.pieceCount++
 }
 
-// Bytes are joined with the last piece of their stream if they arrive within joinWithinMillis and no
-// bytes of the other stream arrive between. When more than half of the pieces are used, bytes of
-// the other stream no longer prevent joining, and the time for joining grows with each further
-// piece. When all pieces are used, all further bytes are joined.
+// Bytes are added to the last piece of their stream if they arrive within joinWithinMillis after it and no
+// bytes of the other stream have arrived in between. Otherwise they become a new piece. When more than half
+// of the possible pieces exist, bytes of the other stream no longer matter, and the allowed time grows with
+// each further piece. When all possible pieces exist, all further bytes are added to the last piece of
+// their stream.
 const (
 	joinWithinMillis = 10 // in milliseconds
 	maxDoublings     = 8  // maximum number of times that joinWithinMillis is doubled
-	bytesPerPiece    = 64 // the log may have one piece per 64 bytes of its limit
+	bytesPerPiece    = 64 // bytes of the log's limit per possible piece
 	minPieces        = 64
 	maxPieces        = 8192
 )
 
-// joinsPiece reports whether bytes that were read at the time at are added to the last piece of the
-// stream. The parameter piecesInUse is the current number of pieces.
+// joinsPiece reports whether bytes that were read at the time at must be added to last, the last piece of
+// their stream. piecesInUse is the current number of pieces.
 func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 	excess := piecesInUse - l.maxPieceCount/2
 	switch {
@@ -206,7 +208,7 @@ func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 	return last.number == l.pieceCount-1 && at-last.time < joinWithinMillis
 }
 
-// dropBefore drops the bytes before a position.
+// dropBefore drops the bytes of the half before a position.
 func (h *streamHalf) dropBefore(position int64) {
 	for {
 		p := h.pieces.first()
@@ -222,11 +224,11 @@ func (h *streamHalf) dropBefore(position int64) {
 	}
 }
 
-// ErrDiscarded is the error of Read after Discard.
+// ErrDiscarded is the error of Log.Read after Log.Discard.
 var ErrDiscarded = errors.New("the output was discarded")
 
-// Read returns about limit bytes of chunks after a cursor, and the cursor for the next Read. The
-// result done says that nothing will follow. Chunks of UTF-8 text begin and end between characters.
+// Read returns chunks with about limit bytes in total, from the cursor c on, and the cursor for the next
+// Read. done means that no chunks will follow. Chunks of UTF-8 text begin and end between two characters.
 func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -261,7 +263,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 		got, err := l.store.read(&h.region, next[s]-h.startPosition, data)
 		switch {
 		case errors.Is(err, ErrDamaged) && got > 0:
-			n = int64(got) // return the bytes before the damage; the next Read reports the damaged bytes
+			n = int64(got) // return the bytes before the damage now; the next Read reports the damage
 			data = data[:n:n]
 		case errors.Is(err, ErrDamaged):
 			n = h.region.damagedBytes(next[s]-h.startPosition, n)
@@ -288,7 +290,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 			return chunks, next, false, nil
 		}
 	}
-	for s := range l.streams { // report bytes that could not be stored at the end as a gap
+	for s := range l.streams { // add a gap for bytes at the end that could not be stored
 		if gap := l.streams[s].writtenBytes - next[s]; gap > 0 && l.closed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), DroppedBytes: gap})
 			next[s] += gap
@@ -297,9 +299,8 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 	return chunks, next, l.closed, nil
 }
 
-// position returns the position in one stream that a cursor denotes. The parameter c is the
-// cursor's value for the stream. If the last half begins with the rest of a cut character, position
-// first drops that rest. The caller holds mu.
+// position converts c, the position of a cursor in one stream, to a position that is not negative. If the
+// last half begins with the rest of a cut character, position first drops this rest. The caller holds mu.
 func (l *Log) position(st *stream, c int64) int64 {
 	if l.discarded {
 		return max(0, c)
@@ -317,7 +318,7 @@ func (l *Log) position(st *stream, c int64) int64 {
 	return c
 }
 
-// maxBytesAfter returns an upper bound of the number of bytes after a cursor. The caller holds mu.
+// maxBytesAfter returns an upper bound for the number of bytes after a cursor. The caller holds mu.
 func (l *Log) maxBytesAfter(c Cursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
@@ -326,8 +327,8 @@ func (l *Log) maxBytesAfter(c Cursor) (n int64) {
 	return n
 }
 
-// takeOldest removes and returns the oldest of the remaining pieces of both streams. It returns nil
-// if no pieces remain.
+// takeOldest removes and returns the oldest of the remaining pieces, with its stream and half. It returns a
+// nil piece if none remain.
 func (l *Log) takeOldest(remaining *[2][2][]piece) (s Stream, p *piece, h *streamHalf) {
 	var from *[]piece
 	for i := range remaining {
@@ -360,7 +361,7 @@ func (l *Log) ChangeSignal() <-chan struct{} {
 	return signal
 }
 
-// Close completes the log. Later calls of Append have no effect.
+// Close completes the log: all output was added. Later calls of Append have no effect.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -374,8 +375,8 @@ func (l *Log) Close() {
 	l.wakeReaders()
 }
 
-// flushIncomplete returns the bytes that a stream and its mask have held back. Call it when no more
-// bytes follow.
+// flushIncomplete returns the bytes that are held back: those of an incomplete character, and those that
+// may begin a secret text. Call it when no more bytes follow.
 func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
 	p := st.incomplete
@@ -386,7 +387,7 @@ func (l *Log) flushIncomplete(s Stream) []byte {
 	return p
 }
 
-// wakeReaders wakes the waiting readers. After it, no reader waits. The caller holds mu.
+// wakeReaders wakes all readers that wait for a change. The caller holds mu.
 func (l *Log) wakeReaders() {
 	if l.changeSignal != nil {
 		close(l.changeSignal)
@@ -408,7 +409,7 @@ func (l *Log) Discard() {
 	l.wakeReaders()
 }
 
-// DroppedBytes returns the number of bytes that were written but are not kept.
+// DroppedBytes returns the number of bytes of both streams that were written but are not kept.
 func (l *Log) DroppedBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -419,7 +420,7 @@ func (l *Log) DroppedBytes() int64 {
 	return n
 }
 
-// KeptBytes returns the number of bytes that are kept.
+// KeptBytes returns the number of bytes of both streams that are kept.
 func (l *Log) KeptBytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

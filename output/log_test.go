@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// spill returns a function that creates files in a directory, as a runner does.
+// spill returns a function that creates the file of a large log in a directory.
 func spill(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
@@ -48,8 +48,9 @@ func texts(chunks []output.Chunk) (s [2]string) {
 	return s
 }
 
-// The log keeps the first and the last half of the limit of each stream. The gap between them has
-// the exact size, however the bytes were divided into pieces.
+// Of each stream, the log keeps the first bytes, up to half of the limit, and the last bytes, up to the
+// other half. The gap between them has the exact size, regardless of how the output was divided into
+// writes.
 func TestHeadAndTailAreKept(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
@@ -166,7 +167,7 @@ func TestDiscardWakesReaders(t *testing.T) {
 	}
 }
 
-// Bytes that cannot be stored leave a gap of their exact size. Earlier bytes are kept.
+// Bytes that cannot be stored leave a gap of the exact size. Earlier bytes are kept.
 func TestUnstorableBytesAreAGap(t *testing.T) {
 	l := output.New(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })
 	l.Append(output.Stdout, 1, []byte("kept"))
@@ -191,9 +192,9 @@ func (m *model) kept(s, pos int) bool {
 	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n
 }
 
-// A reader that follows a growing log gets each byte at most once and in order. It gets every byte
-// that the log still keeps at the end, and gaps for the others. The same holds for a reader that
-// starts later.
+// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the
+// log still keeps at the end, and gaps for all other bytes. The same is true for a reader that starts
+// later.
 func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -267,7 +268,7 @@ func TestChangedWakesReaders(t *testing.T) {
 	}
 }
 
-// An encoded log is decoded to the same chunks, gaps and times.
+// Decoding an encoded log gives the same chunks, gaps and times.
 func TestEncodedLogsAreDecoded(t *testing.T) {
 	dir := t.TempDir()
 	for _, limit := range []int64{10, 300_000} {

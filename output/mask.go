@@ -5,7 +5,7 @@ import "bytes"
 // maskText is the text that replaces each secret text. See docs/decisions/0060.
 const maskText = "***"
 
-// MaskText returns text with each of the given texts replaced by ***.
+// MaskText returns text, in which it replaces each occurrence of one of the given texts by ***.
 func MaskText(text []byte, texts [][]byte) []byte {
 	for _, t := range texts {
 		if len(t) > 0 {
@@ -15,9 +15,9 @@ func MaskText(text []byte, texts [][]byte) []byte {
 	return text
 }
 
-// Mask replaces each of the given texts in the output by ***, even if a text arrives in several
-// pieces. Bytes that may be the beginning of such a text are held back until enough bytes follow to
-// decide. Call Mask before the first Append.
+// Mask makes the log replace each of the given texts in the output by ***, even if a text arrives in
+// several pieces. The log holds back bytes that may be the beginning of such a text, until enough bytes
+// follow to decide. Call Mask before the first Append.
 func (l *Log) Mask(texts [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -26,30 +26,29 @@ func (l *Log) Mask(texts [][]byte) {
 	}
 }
 
-// mask searches a stream for texts. It holds back bytes that may be the beginning of a text.
+// mask searches a stream for secret texts. It holds back bytes that may be the beginning of such a text.
 //
-// It searches for each text with the algorithm of Knuth, Morris and Pratt, so that the cost of a
-// byte does not depend on the length of the texts. Texts that overlap in the stream are replaced by
-// one ***.
+// It searches for each text with the algorithm of Knuth, Morris and Pratt. So the time per byte does not
+// depend on the length of the texts. Occurrences that overlap in the stream are replaced by one ***.
 type mask struct {
 	texts        []maskedText
 	pendingBytes []byte
 	pendingStart int64  // position in the stream of the first byte in pendingBytes
-	foundSpans   []span // spans of found texts in stream order; they do not overlap
+	foundSpans   []span // positions of the found texts, in stream order; they do not overlap
 }
 
 // maskedText is the state of the search for one text.
 type maskedText struct {
 	text []byte
-	// fallback contains, for each length of a matched prefix, the length of the longest shorter
-	// prefix that matches at the same end. If the next byte does not match, the search continues
-	// with that prefix.
+	// fallback[n] is for the case that the stream ends with the first n bytes of the text: it is the length of
+	// the longest shorter prefix of the text with which the stream also ends. If the next byte does not match,
+	// the search continues with this shorter prefix.
 	fallback     []int32
 	matchedBytes int // length of the longest prefix of the text with which the stream ends
 }
 
-// span is the position of a found text. The field replaced says that the *** for it was already
-// passed on.
+// span is the position of a found text in the stream. replaced means that the *** for this text was already
+// returned.
 type span struct {
 	begin, end int64
 	replaced   bool
@@ -77,7 +76,8 @@ func newMask(texts [][]byte) *mask {
 	return m
 }
 
-// process processes the next bytes of the stream and returns the bytes that may be kept now.
+// process processes the next bytes of the stream. It returns the bytes that the log can keep now, with ***
+// for found texts.
 func (m *mask) process(p []byte) []byte {
 	for _, b := range p {
 		m.pendingBytes = append(m.pendingBytes, b)
@@ -95,10 +95,11 @@ func (m *mask) process(p []byte) []byte {
 	return m.releasePending(safe)
 }
 
-// flush returns the bytes in pendingBytes. Call it when no more bytes follow.
+// flush returns the bytes that are held back, with *** for found texts. Call it when no more bytes follow.
 func (m *mask) flush() []byte { return m.releasePending(m.pendingStart + int64(len(m.pendingBytes))) }
 
-// matchNext processes the next byte of the stream. It reports whether the text ends with this byte.
+// matchNext processes the next byte of the stream. It reports whether an occurrence of the text ends with
+// this byte.
 func (t *maskedText) matchNext(b byte) bool {
 	if t.matchedBytes == len(t.text) {
 		t.matchedBytes = int(t.fallback[t.matchedBytes])
@@ -112,8 +113,8 @@ func (t *maskedText) matchNext(b byte) bool {
 	return t.matchedBytes == len(t.text)
 }
 
-// recordMatch records a found text. If it overlaps texts found earlier, they are merged into one
-// span.
+// recordMatch records a found text. If it overlaps texts that were found earlier, recordMatch merges them
+// into one span.
 func (m *mask) recordMatch(begin, end int64) {
 	found := span{begin: max(begin, m.pendingStart), end: end}
 	for n := len(m.foundSpans); n > 0 && m.foundSpans[n-1].end > begin; n-- {
@@ -124,9 +125,8 @@ func (m *mask) recordMatch(begin, end int64) {
 	m.foundSpans = append(m.foundSpans, found)
 }
 
-// releasePending returns the bytes in pendingBytes before the position safe, with found texts
-// replaced.
-// The caller ensures that no text that may still be found begins before this position.
+// releasePending removes the bytes before the position safe from pendingBytes and returns them, with ***
+// for found texts. The caller ensures that no text that is still to be found begins before this position.
 func (m *mask) releasePending(safe int64) []byte {
 	var out []byte
 	at := m.pendingStart

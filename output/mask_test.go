@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// kept returns the content of a log after the given pieces of one stream were appended.
+// kept returns the content of a log that masks texts, after the given pieces of one stream were appended.
 func kept(texts [][]byte, pieces ...string) string {
 	l := output.New(1<<20, nil)
 	l.Mask(texts)
@@ -31,8 +31,8 @@ func read(l *output.Log) string {
 	return b.String()
 }
 
-// Each text is masked however the stream is divided into pieces, also next to another text or
-// overlapping it.
+// Each secret text is masked, regardless of how the stream is divided into pieces, and even if it is next
+// to another secret text or overlaps it.
 func TestMaskedTexts(t *testing.T) {
 	for _, c := range []struct{ texts, printed, want string }{
 		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"},
@@ -84,8 +84,8 @@ func naive(texts [][]byte, printed []byte) string {
 	return b.String()
 }
 
-// Masking a stream gives the same result as naive for the complete text, however the stream is
-// divided into pieces.
+// Masking a stream gives the same result as the function naive for the complete text, regardless of how the
+// stream is divided into pieces.
 func TestMaskMatchesNaiveReplacement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letters := rapid.StringMatching(`[ab]{1,6}`)

@@ -5,16 +5,17 @@ import (
 	"sort"
 )
 
-// piece is a range of consecutive kept bytes of one stream.
+// piece is a range of consecutive kept bytes of one stream. The numbers of the pieces keep the order of the
+// two streams.
 type piece struct {
-	number    int64 // number of pieces of both streams that arrived before this piece
+	number    int64 // number of pieces, of both streams, that arrived before this piece
 	position  int64 // position in the stream of the first byte of the piece
-	byteCount int64 // number of bytes
+	byteCount int64 // number of bytes in the piece
 	time      int64 // time when the first byte of the piece was read
 }
 
-// pieces is the queue of the pieces of one half of a stream, sorted by number and position. Adding
-// a piece at the end and dropping one at the beginning take constant time on average.
+// pieces is the queue of the pieces in one half of a stream, sorted by number and by position. Adding a
+// piece at the end and dropping the first one take constant time on average.
 type pieces struct {
 	list         []piece
 	droppedCount int // number of dropped pieces at the beginning of list
@@ -41,14 +42,13 @@ func (p *pieces) push(added piece) { p.list = append(p.list, added) }
 // dropFirst removes the first piece.
 func (p *pieces) dropFirst() {
 	p.droppedCount++
-	// The number of moved pieces is at most the number of dropped pieces, so a drop takes constant
-	// time on average.
+	// This moves at most as many pieces as were dropped, so a drop takes constant time on average.
 	if p.droppedCount > len(p.list)/2 {
 		p.list, p.droppedCount = slices.Delete(p.list, 0, p.droppedCount), 0
 	}
 }
 
-// afterPosition returns the pieces that have bytes after a position.
+// afterPosition returns the pieces that contain bytes at or after a position.
 func (p *pieces) afterPosition(pos int64) []piece {
 	list := p.list[p.droppedCount:]
 	return list[sort.Search(len(list), func(i int) bool { return list[i].position+list[i].byteCount > pos }):]

@@ -21,7 +21,7 @@ func (l *Log) all() (lists [4]*pieces) {
 	return lists
 }
 
-// Appending a byte takes constant time on average, however many pieces exist. On average, each
+// Appending a byte takes constant time on average, regardless of the number of pieces. On average, each
 // piece is moved at most once, and it is dropped once.
 func TestPieceCostIsConstant(t *testing.T) {
 	const n = 300_000
@@ -57,9 +57,9 @@ func TestPieceCostIsConstant(t *testing.T) {
 	}
 }
 
-// Each append creates a piece until half of the pieces are used. After that, an append is joined
-// with the piece before it if it arrives within a certain time. This time grows with the number of
-// pieces. When all pieces are used, every append is joined.
+// Each append creates a piece until half of the possible pieces exist. After that, bytes that arrive within
+// a certain time are added to the piece before them. This time grows with the number of pieces. When all
+// possible pieces exist, all bytes are added to existing pieces.
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192,
 		8193 * 64: 8192, 1 << 30: 8192} {
@@ -102,8 +102,8 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	}
 }
 
-// The number of pieces stays limited even with many gaps. When all pieces are used, the bytes after
-// a gap are added to that gap until older pieces are dropped.
+// The number of pieces stays limited even if there are many gaps. When all possible pieces exist, the bytes
+// after a gap become part of the gap until older pieces are dropped.
 func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
 	l := New(1<<20, func() (*os.File, error) {
@@ -182,8 +182,8 @@ func TestRegionsAreReadBack(t *testing.T) {
 	}
 }
 
-// Damaged bytes in the file of an open log are never read as output. Readers get the bytes around
-// the damage and the number of damaged bytes. So do readers of what Encode and EncodeTo write.
+// Damaged bytes in the file of an open log are never read as output. Readers get the bytes around the
+// damage and the number of damaged bytes. The same is true for the output of Encode and EncodeTo.
 func TestDamageInOpenLogIsReported(t *testing.T) {
 	const limit = 12 * fileBlockBytes
 	for name, c := range map[string]struct {
@@ -259,7 +259,7 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 	}
 }
 
-// flip changes one bit of a file.
+// flip changes one bit of the byte at an offset of a file.
 func flip(f *os.File, at int64) error {
 	b := make([]byte, 1)
 	if _, err := f.ReadAt(b, at); err != nil {

@@ -5,23 +5,24 @@ import (
 	"slices"
 )
 
-// blockStore keeps the bytes of regions: up to MaxMemoryBytes bytes in memory, and more in one file. It
-// allocates a block of the file when the block is first written, so it uses only as much space as was written.
-// The checksums of the bytes in the file stay in memory (extents.go), because only this process
-// reads the file. The mu of the log guards the store.
+// blockStore keeps the bytes of a log's regions: up to MaxMemoryBytes bytes in memory, and more in one
+// file. It adds a block to the file when the block is first written, so the file uses only as much space as
+// was written. The checksums of the bytes in the file stay in memory (extents.go), because only this
+// process reads the file. The log's mu guards the store.
 type blockStore struct {
 	createFile        func() (*os.File, error)
-	memBlocks         []memBlock // blocks in memory, those of a region in order; nil once the file exists
-	memBytes          int64      // bytes in memBlocks
+	memBlocks         []memBlock // blocks in memory, in order for each region; nil once the file exists
+	memBytes          int64      // number of bytes in memBlocks
 	file              *os.File
 	fileBlockCount    int64 // number of blocks in the file
 	lastCheckedExtent checkedExtent
 }
 
-// region is a ring buffer in the store. It keeps the last written bytes, at most capacity bytes.
+// region is a ring buffer in the store. It keeps the bytes that were written last, at most capacity bytes.
 type region struct {
 	capacity int64
-	// by block of the region, the number of the block in the file; noBlock if it was never written
+	// fileBlockNumbers contains, for each block of the region, the number of the block in the file. It is
+	// noBlock if the block was never written.
 	fileBlockNumbers []int64
 	extents          []extent
 }
@@ -29,21 +30,22 @@ type region struct {
 // memBlock contains consecutive bytes of a region in memory.
 type memBlock struct {
 	region *region
-	offset int64 // offset of the first byte, counted as if the region were not a ring
+	offset int64 // offset of the first byte; it keeps growing, although the region is a ring
 	bytes  []byte
 }
 
-// end returns the offset of the end of the newest byte.
+// end returns the offset after the last byte of the block.
 func (b *memBlock) end() int64 { return b.offset + int64(len(b.bytes)) }
 
 const (
 	fileBlockBytes = 64 << 10 // size of a block of the file
-	maxMemBlocks   = 64       // maximum number of blocks in memory; bytes that were not stored separate them
+	maxMemBlocks   = 64       // maximum number of blocks in memory; bytes that could not be stored are between them
 	noBlock        = -1
 )
 
-// write writes bytes at an offset of a region, at most as many as the region has room for. The offset is not before
-// the end of an earlier write. If write fails, the bytes that were stored there before are lost.
+// write writes bytes at an offset of a region. p must not be longer than the capacity of the region, and
+// the offset must not be before the end of an earlier write. If write fails, the old bytes that p would
+// have overwritten are lost.
 func (s *blockStore) write(r *region, at int64, p []byte) error {
 	if s.file == nil && s.writeMemory(r, at, p) {
 		return nil
@@ -56,9 +58,10 @@ func (s *blockStore) write(r *region, at int64, p []byte) error {
 	return writeFile(s.file, &s.fileBlockCount, r, at, p)
 }
 
-// writeMemory writes bytes to memory. It reports whether there was room for them.
+// writeMemory writes bytes of a region to memory. If there is no room for them, it writes nothing and
+// returns false.
 func (s *blockStore) writeMemory(r *region, at int64, p []byte) bool {
-	last := -1 // index of the last block of the region
+	last := -1 // index of the last block of the region; -1 if it has none
 	for i := range s.memBlocks {
 		b := &s.memBlocks[i]
 		if b.region != r {
@@ -84,7 +87,7 @@ func (s *blockStore) writeMemory(r *region, at int64, p []byte) bool {
 	return true
 }
 
-// moveToFile moves the bytes in memory to a file.
+// moveToFile creates the file and moves the bytes in memory to it.
 func (s *blockStore) moveToFile() error {
 	f, err := s.createFile()
 	if err != nil {
@@ -107,8 +110,8 @@ func (s *blockStore) moveToFile() error {
 	return nil
 }
 
-// writeBlocks writes bytes to the blocks of a region in a file. *blocks is the number of blocks in
-// the file.
+// writeBlocks writes bytes to the blocks of a region in a file. *blocks is the number of blocks in the
+// file, which writeBlocks updates.
 func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return eachBlock(at, p, fileBlockBytes, r.fileCapacity(), func(number, from int64, p []byte) error {
 		for int64(len(r.fileBlockNumbers)) <= number {
@@ -123,8 +126,8 @@ func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error
 	})
 }
 
-// read reads bytes that were written and returns the number of bytes read. It returns ErrDamaged if
-// the next byte is damaged.
+// read reads bytes of a region from the offset at on, and returns the number of bytes read. If the next
+// byte is damaged, it returns ErrDamaged.
 func (s *blockStore) read(r *region, at int64, p []byte) (int, error) {
 	if s.file != nil {
 		return s.readFile(r, at, p)
@@ -150,9 +153,9 @@ func discard(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// eachBlock divides bytes at an offset of a region into parts, one per block. For each part, it
-// calls the function process with the number of the block, the offset in the block, and the bytes.
-// The region is a ring of capacity bytes.
+// eachBlock divides the bytes p, at the offset at of a region, into parts, one for each block of size
+// bytes. For each part, it calls the function process with the number of the block, the offset in the
+// block, and the bytes. The region is a ring of capacity bytes.
 func eachBlock(at int64, p []byte, size, capacity int64, process func(number, from int64, p []byte) error) error {
 	for at %= capacity; len(p) > 0; at %= capacity {
 		n := min(int64(len(p)), size-at%size, capacity-at)

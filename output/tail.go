@@ -10,11 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail calls the function each, in order, for the chunks at the end of a file that originally
-// had size bytes. These are at least the last tail bytes of each stream, and the gaps between these
-// bytes. DecodeTail reads about as many bytes as it passes on. If any of these bytes are damaged,
-// it returns ErrDamaged without calling the function. To read the rest of such a file, use
-// DecodeFile.
+// DecodeTail calls the function each, in order, for the chunks at the end of a file that had size bytes
+// when it was written. The chunks contain at least the last tail bytes of each stream, and the gaps between
+// them. DecodeTail reads only about as many bytes as it passes on. If any of these bytes are damaged, it
+// returns ErrDamaged without calling the function. DecodeFile can then read the undamaged part.
 func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) error {
 	if size <= 0 || tail <= 0 {
 		return nil
@@ -46,15 +45,16 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	return nil
 }
 
-// record is a record of a file. The field fileOffset is its offset in the file. The field wantedBytes
-// is the number of bytes at the end of its data that DecodeTail needs.
+// record is a record of a file. fileOffset is its offset in the file. wantedBytes is how many bytes at the
+// end of its data DecodeTail needs.
 type record struct {
 	header
 	fileOffset  int64
 	wantedBytes int
 }
 
-// loadRecordData reads the data of a record and verifies all of it. It keeps only the last wantedBytes bytes.
+// loadRecordData reads the data of a record and verifies the checksum of all of it. It keeps about the last
+// wantedBytes bytes in rec.Data.
 func (w *window) loadRecordData(rec *record) error {
 	rec.Offset = rec.position
 	if rec.dataBytes == 0 {
@@ -68,15 +68,15 @@ func (w *window) loadRecordData(rec *record) error {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.fileOffset)
 	}
 	begin := len(b) - rec.wantedBytes
-	begin -= TrailingPartial(b[max(0, begin-utf8.UTFMax+1):begin]) // begin earlier, so that no character is cut
+	begin -= TrailingPartial(b[max(0, begin-utf8.UTFMax+1):begin]) // begin earlier if this would cut a character
 	rec.Data, rec.Offset = bytes.Clone(b[begin:]), rec.position+int64(begin)
 	return nil
 }
 
-// lastRecords returns the last records of a stream, the last one first. It returns as many records
-// as are needed for wantedBytes bytes of data.
+// lastRecords returns the last records of a stream, in reverse order. It returns as many records as are
+// needed for wantedBytes bytes of data.
 func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []record, err error) {
-	const perByte = 2 // at most two records per byte, because a gap may precede each byte
+	const perByte = 2 // maximum number of records per byte of data, because a gap may precede each byte
 	end, position := w.size-int64(trailerBytes), t.printedBytes[s]
 	for at, maxRecords := t.lastRecordOffset[s], perByte*wantedBytes; at >= 0 && wantedBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
@@ -100,20 +100,20 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 	return list, nil
 }
 
-// window reads bytes of a file through a buffer. If reads are close to each other, it reads more
-// bytes than requested and serves later reads from the buffer.
+// window reads bytes of a file through a buffer. It may read more bytes than requested, and then serves
+// later reads from the buffer.
 type window struct {
 	r         io.ReaderAt
 	size      int64
-	readAhead int // number of bytes to read at a time if the file is read in order; 0 otherwise
+	readAhead int // number of bytes to read at once if the file is read from its beginning to its end; 0 otherwise
 	offset    int64
 	buf       []byte // bytes of the file from offset on
 }
 
 const windowBytes = 4 << 10
 
-// readExactly reads n bytes from an offset on. The bytes are valid until the next call. It returns
-// ErrDamaged if the file has fewer bytes.
+// readExactly reads n bytes from the offset at on. The returned bytes are valid until the next read. If the
+// file has fewer bytes, readExactly returns ErrDamaged.
 func (w *window) readExactly(at int64, n int) ([]byte, error) {
 	b, err := w.readUpTo(at, n)
 	if err == nil && len(b) < n {
@@ -122,8 +122,8 @@ func (w *window) readExactly(at int64, n int) ([]byte, error) {
 	return b, err
 }
 
-// readUpTo reads at least one and at most n bytes from an offset on. It returns ErrDamaged if the
-// file ends before the offset.
+// readUpTo reads at least one and at most n bytes from the offset at on. If the file ends before this
+// offset, readUpTo returns ErrDamaged.
 func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 	n = int(min(int64(n), w.size-at))
 	if n <= 0 || at < 0 {

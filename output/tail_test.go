@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// countingReader is a file that counts the bytes that are read from it, and the calls.
+// countingReader counts the reads from a file, and the bytes read.
 type countingReader struct {
 	io.ReaderAt
 	reads, bytes int
@@ -53,8 +53,7 @@ func tail(raw []byte, n int) (chunks []output.Chunk, err error) {
 	return chunks, err
 }
 
-// DecodeTail returns the end of each stream, with the same order, times and gaps as in the whole
-// file.
+// DecodeTail passes on the end of each stream, with the same order, times and gaps as in the whole file.
 func TestTailIsTheEndOfEachStream(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -108,8 +107,8 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 	})
 }
 
-// DecodeTail reads about as many bytes as it returns, however large the file is and wherever in the
-// file the stream ends.
+// DecodeTail reads about as many bytes as it passes on. This does not depend on the size of the file or on
+// where in the file a stream ends.
 func TestTailReadsLittle(t *testing.T) {
 	const limit, n = 8 << 20, 4096
 	for _, c := range []struct {
@@ -166,7 +165,7 @@ func restore(chunks []output.Chunk) (streams [2]string) {
 	return streams
 }
 
-// same reports whether got is equal to the printed stream want, except for damaged bytes.
+// same reports whether got equals the printed stream want, except for damaged bytes, which are a ? in got.
 func same(got, want string) bool {
 	if len(got) != len(want) {
 		return false
@@ -226,8 +225,8 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 	}
 }
 
-// Damage in several places, damage of whole blocks, and blocks overwritten by bytes from elsewhere
-// in the file cost only the damaged records.
+// If a file is damaged in several places, or if whole blocks are damaged or overwritten by other bytes of
+// the file, only the damaged records are lost.
 func TestDamageInManyPlaces(t *testing.T) {
 	raw := file(t, mixedLog(t))
 	chunks, _ := decode(raw)
@@ -262,8 +261,8 @@ func TestDamageInManyPlaces(t *testing.T) {
 	})
 }
 
-// If neither a later record nor the trailer shows to which stream lost bytes belong, their stream
-// is unknown. In this test, the trailer and the header of the only record of standard error are
+// If neither a later record nor the trailer shows to which stream lost bytes belong, the chunk for them has
+// StreamUnknown set. In this test, the trailer and the header of the only record of standard error are
 // damaged.
 func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	l := output.New(1<<20, spill(t.TempDir()))
@@ -360,8 +359,7 @@ func TestCutFilesReportDamage(t *testing.T) {
 	}
 }
 
-// Whatever the input is, DecodeTail does not panic, does not read without end, and passes on no
-// invalid chunk.
+// For any input, DecodeTail does not panic, does not read endlessly, and passes on no invalid chunk.
 func FuzzDecodeTail(f *testing.F) {
 	l := output.New(20, spill(f.TempDir()))
 	l.Append(output.Stdout, 5, []byte("one"))

@@ -23,7 +23,7 @@ type startedProcess struct {
 	ticks     int64
 }
 
-// startProcess starts a process of an account in a dedicated session.
+// startProcess starts a process of the account uid in its own session.
 func startProcess(t *testing.T, uid uint32) startedProcess {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -48,7 +48,7 @@ func startProcess(t *testing.T, uid uint32) startedProcess {
 	return b
 }
 
-// stat returns the fields of the process's /proc/PID/stat from its state on.
+// stat returns the fields of the process's /proc/PID/stat, from the process state to the end.
 func (b startedProcess) stat(t *testing.T) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(b.pid) + "/stat")
@@ -87,8 +87,8 @@ func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...star
 	return dir
 }
 
-// An account can write any pid into its runner's directory. EndAllRunners, called by root, still ends only
-// processes of that account.
+// An account can write any pid into the directory of its runner. Even if root calls EndAllRunners, it ends
+// only processes of this account.
 func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, who ends the runners of all users; .ci/run runs it as root")
 	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
@@ -102,8 +102,8 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 		t.Errorf("a runner with the pid of another account's process: ended %d, %v", n, err)
 	}
 
-	// For a process of another account, Kill returns no error, because the process with the given pid
-	// and start time has ended.
+	// Kill returns no error for a process of another account: it assumes that the runner has ended and that
+	// the pid was reused.
 	if err := process.Kill(foreign.pid, foreign.ticks, new(uint32(1))); err != nil {
 		t.Errorf("a pid that now belongs to another account's process: %v", err)
 	}

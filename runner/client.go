@@ -15,11 +15,12 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Client is a service's connection to one living runner. Run must be running to receive frames; all
-// methods except Run and Close may be called from any goroutine.
+// Client is a service's connection to one living runner. It sends and receives frames, the messages of
+// package wire. A goroutine must call Run to receive frames. All methods except Run and Close may be called
+// from any goroutine.
 type Client struct {
 	Dir string // the runner's directory
-	// HelloReply is the runner's answer to Hello.
+	// HelloReply is the runner's answer to Hello, the first request of each connection.
 	HelloReply wire.HelloReply
 
 	conn   net.Conn
@@ -28,12 +29,12 @@ type Client struct {
 
 	mu     sync.Mutex
 	lastID wire.RequestID // id of the last request; guarded by mu
-	// pendingReplies holds the channel that receives each answer, by the id of the request. It is nil once
-	// the connection has ended. Guarded by mu.
+	// pendingReplies holds the channel that receives each answer, by the id of the request. It is nil once the
+	// connection has ended. It is guarded by mu.
 	pendingReplies map[wire.RequestID]chan<- wire.Frame
 }
 
-// ErrNewerDatabase means that a newer service has connected to the runner.
+// ErrNewerDatabase means that a service with a later epoch has already connected to the runner.
 var ErrNewerDatabase = errors.New("a running runner has already worked with a newer database")
 
 // ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
@@ -50,9 +51,9 @@ func IsAlive(dir string) (bool, error) {
 	return rundir.IsLockHeld(filepath.Join(dir, rundir.LockFileName))
 }
 
-// Connect connects to the living runner in a directory, as the service with the given epoch. From then
-// on the runner rejects frames of services with earlier epochs. The answer must come within
-// helloTimeout.
+// Connect connects to the living runner in a directory, as the service start with the number epoch. From
+// then on the runner rejects frames of earlier service starts. Connect waits for the runner's answer, at
+// most for helloTimeout.
 func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := rundir.Dial(filepath.Join(dir, rundir.SocketFileName))
 	if err != nil {
@@ -69,16 +70,16 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 		c.conn.Close()
 		return nil, err
 	}
-	// An account's runner could send any PID, and messages advise people to end a process that
-	// hangs. So take the PID from the kernel.
+	// Take the PID from the kernel: a runner that switched to a user's account could send any PID, and
+	// messages advise people to end the process with this PID.
 	if HasSwitchedAccount(dir) {
 		c.HelloReply.PID = rundir.PeerPID(conn)
 	}
 	return c, nil
 }
 
-// listAttempts lists the attempts that a living runner has. It does not disconnect the runner from
-// its service.
+// listAttempts lists the running and ended attempts that a living runner knows. The runner stays connected
+// to its service.
 func listAttempts(dir string) (list []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {
@@ -91,7 +92,8 @@ func listAttempts(dir string) (list []wire.Lease, err error) {
 	return append(list, c.HelloReply.EndedLeases...), nil
 }
 
-// NewestJobSeq returns the highest job number that the runner knew at Connect, or 0 if it had no attempts.
+// NewestJobSeq returns the highest job number among the runner's attempts at the time of Connect, or 0 if
+// it had none.
 func (c *Client) NewestJobSeq() (seq int64) {
 	for _, a := range c.HelloReply.Attempts {
 		seq = max(seq, a.Seq)
@@ -105,7 +107,7 @@ func (c *Client) NewestJobSeq() (seq int64) {
 // Close closes a connection for which Run is not called.
 func (c *Client) Close() { c.conn.Close() }
 
-// readReply reads the answer to a Hello with the given epoch.
+// readReply reads the runner's answer to a Hello that contained this epoch, and stores it in HelloReply.
 func (c *Client) readReply(epoch int64) error {
 	c.conn.SetReadDeadline(time.Now().Add(helloTimeout))
 	defer c.conn.SetReadDeadline(time.Time{})
@@ -128,9 +130,9 @@ func (c *Client) readReply(epoch int64) error {
 		"in the runner's directory")
 }
 
-// Run reads frames until the connection or ctx ends. If several frames arrive together, it passes them
-// all to one call of the function deliver. Answers to requests go to the goroutines that wait for them
-// instead.
+// Run reads frames until the connection or ctx ends. It passes each answer to the goroutine that waits for
+// it, and all other frames to the function deliver. One call of deliver gets all frames that arrived
+// together.
 func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	defer stop()
@@ -180,13 +182,13 @@ func (c *Client) deliverReply(answer wire.Exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to := c.pendingReplies[*answer.ID()]; to != nil {
-		to <- answer // does not block: the channel is buffered, and each request gets one answer
+		to <- answer // does not block: the channel has room for the only answer
 		delete(c.pendingReplies, *answer.ID())
 	}
 }
 
-// request sends a request with a new id, and waits for the answer. It returns ErrNoReply if the connection
-// ends, or stop is closed, before the answer arrives.
+// request sends a message with a new request id, and waits for the answer. It returns ErrNoReply if the
+// connection ends, or the channel stop is closed, before the answer arrives.
 func request[T wire.Exchange](
 	ctx context.Context, c *Client, stop <-chan struct{}, message wire.Exchange,
 ) (answer T, err error) {
@@ -220,17 +222,18 @@ func request[T wire.Exchange](
 	}
 }
 
-// ReadOutput reads output of an attempt after a cursor. If stop is not nil, it waits for output until
-// stop is closed. AttemptGone in the reply means that the runner does not have the attempt, or
-// no longer has it. ReadOutput returns ErrNoReply if the connection ends or stop is closed.
+// ReadOutput reads the output of an attempt that follows the position cursor. If there is none yet and stop
+// is not nil, ReadOutput waits. AttemptGone in the reply means that the runner does not have this attempt.
+// ReadOutput returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
 	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
 	return request[*wire.ReadOutputReply](ctx, c, stop, &wire.ReadOutput{Lease: l, Cursor: cursor, Wait: stop != nil})
 }
 
 // TypeInput writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
-// caller can try the rest again once the attempt's program has read some input. TypeInput returns ErrNoReply if
-// the attempt does not run in that runner, has no terminal, or the connection ends.
+// caller can send the rest again once the attempt's program has read some input. TypeInput returns
+// ErrNoReply if this runner does not run the attempt, if the attempt has no terminal, or if the connection
+// ends.
 func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (typed wire.TypeInputReply, err error) {
 	t, err := request[*wire.TypeInputReply](ctx, c, nil, &wire.TypeInput{Lease: l, Data: data})
 	switch {
@@ -243,9 +246,9 @@ func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (type
 	return *t, nil
 }
 
-// Pause freezes a running attempt, or lets it continue. It returns how many of the attempt's processes
-// have not changed yet. It returns ErrAttemptEnding if the attempt does not run in that runner or is being
-// ended, and ErrNoReply if the connection ends.
+// Pause freezes a running attempt if on is true, and otherwise resumes it. It returns how many of the
+// attempt's processes are not yet frozen or resumed. It returns ErrAttemptEnding if the runner does not run
+// the attempt or is ending it, and ErrNoReply if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
 	paused, err := request[*wire.PauseReply](ctx, c, nil, &wire.Pause{Lease: l, Paused: on})
 	switch {
@@ -257,7 +260,8 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged in
 	return int(max(paused.UnchangedProcesses, 0)), nil
 }
 
-// PurgeOutputs makes the runner delete output files. It returns after the runner has tried.
+// PurgeOutputs makes the runner delete the output files that refs name, and waits for its answer. A file
+// that the runner cannot delete is not an error.
 func (c *Client) PurgeOutputs(ctx context.Context, refs []string) error {
 	if _, err := request[*wire.PurgeOutputsReply](ctx, c, nil, &wire.PurgeOutputs{Refs: refs}); err != nil {
 		return fmt.Errorf("cannot delete output files: %w", err)

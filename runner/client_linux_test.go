@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The pid of an account's runner comes from the kernel, not from the runner's reply. The reply could
-// name any process, and messages ask people to end the process of a runner that hangs.
+// If a runner has switched to an account, its pid comes from the kernel, not from its reply. The reply
+// could name any process, and messages advise people to end the process of a runner that hangs.
 func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
 	for parent, want := range map[string]int{"": 1, rundir.AccountDirPrefix + "daemon": os.Getpid()} {
 		c, err := Connect(fakeRunner(t, parent, &wire.HelloReply{ProtocolVersion: 1, PID: 1}), 7, "1")

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// fakeRunner creates the directory and the socket of a runner; the argument parent is the parent
-// directory. A client that connects to the socket receives the frame in answer.
+// fakeRunner creates the directory of a runner, below a directory named parent, and its socket. A client
+// that connects to the socket receives the frame answer.
 func fakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), parent, "1.a")
@@ -43,8 +43,8 @@ func fakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 	return dir
 }
 
-// A runner that is ending rejects every service. ErrNewerDatabase is returned only if the runner has already
-// accepted the same or a newer epoch.
+// A runner that is ending rejects every service. Connect returns ErrNewerDatabase only if the runner has
+// already accepted an equal or later epoch.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
 		_, err := Connect(fakeRunner(t, "", &wire.HelloRefusal{Epoch: epoch}), 7, "1")

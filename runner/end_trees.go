@@ -12,17 +12,17 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// CookieOf returns the marker that every process of an attempt has in its environment. name is the name
-// of the runner that started the attempt.
+// CookieOf returns the cookie of an attempt: a marker in the environment of each of its processes. name is
+// the name of the runner that started the attempt.
 func CookieOf(name string, l wire.Lease) string {
 	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
-// EndTrees ends the remaining processes of a dead runner's attempts, and those of the attempts in
-// leased. It ends nothing if the runner is of an earlier boot, or if its directory is a copy: the
-// processes that a copy names belong to the original directory, whose runner may be alive. If the
-// directory belongs to an account, EndTrees ends only processes of that account.
-// The result has no ID and no Error. See docs/decisions/0031.
+// EndTrees ends the remaining processes of the attempts that a dead runner's files name, and of the
+// attempts in leased. It ends nothing if the machine has rebooted since the runner started. It also ends
+// nothing if the runner's directory is a copy, because the runner of the original directory may be alive.
+// If the directory belongs to an account, EndTrees ends only processes of that account. EndTrees leaves the
+// fields ID and Error of the result empty. See docs/decisions/0031.
 func EndTrees(dir string, leased []wire.Attempt) (e wire.RecoverReply, err error) {
 	d := process.DeadRunner{}
 	running := leased

@@ -17,14 +17,14 @@ func UnkillableAfter() time.Duration {
 	return 30 * time.Second
 }
 
-// StopGrace returns the longest time that a command gets between SIGTERM and SIGKILL when the service
-// or its runner ends. The user who enqueued a job sets how long its command may take to end, but this
-// must not delay the shutdown of the machine.
+// StopGrace returns the longest time that a command gets between SIGTERM and SIGKILL when the service or
+// its runner ends. The user who enqueued a job may allow its command more time to end. StopGrace limits
+// this time, so that a job does not delay the shutdown of the machine.
 func StopGrace() time.Duration { return UnkillableAfter() }
 
 // StopGraceOf returns how long a command gets between SIGTERM and SIGKILL when the context of its service
-// or runner has ended. The time is shorter than StopGrace if the context ended because the user's
-// session ends, which leaves less time.
+// or runner has ended. The time is shorter than StopGrace if the context ended because the user logs off or
+// the machine shuts down.
 func StopGraceOf(ended context.Context) time.Duration {
 	if session.IsEnding(ended) {
 		return session.GracePeriod

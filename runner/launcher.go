@@ -6,17 +6,18 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Launcher describes the process that starts root's runners on systems without systemd.
+// Launcher describes the launcher: the process of root that starts root's runners on systems without
+// systemd.
 type Launcher struct {
 	Socket string       // path of the socket; each connection to it starts a runner
-	PID    int          // process id; 0 if another process started the launcher
+	PID    int          // process id; 0 if this service did not start the launcher
 	Exit   <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
 }
 
-// LauncherError reports that no process starts root's runners at the moment.
+// LauncherError reports that no runner of root can be started at the moment.
 type LauncherError struct {
-	PID     int    // pid of the process that should start the runners; 0 if no process listens
-	Problem string // what is wrong with that process, or with the socket if PID is 0
+	PID     int    // pid of the launcher or of systemd; 0 if no process listens on the socket
+	Problem string // what is wrong with this process, or with the socket if PID is 0
 	Advice  string // what an operator can do
 }
 

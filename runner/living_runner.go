@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// StartedAttempts reports which attempts a living runner has started. It works for an unresponsive
-// runner too, because it reads only files in the runner's directory: the running table and, for
-// attempts that have ended, the journal. hasProcess maps an attempt to false if the table does not
-// name its process yet, so the runner may not have started it. ok is false if the files cannot be
+// StartedAttempts reports which attempts a living runner has started. It works for an unresponsive runner
+// too, because it reads only files in the runner's directory: the table of running attempts and the journal
+// of ended ones. hasProcess contains these attempts. The value is false for an attempt whose process the
+// table does not name yet; the runner may or may not have started it. ok is false if the files cannot be
 // read.
 func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
 	hasProcess = map[wire.Lease]bool{}
@@ -30,15 +30,15 @@ func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease
 	return hasProcess, err == nil && journalErr == nil && t.Intact && complete
 }
 
-// PIDOf returns the pid of the living runner of a directory, or 0 if it is unknown.
+// PIDOf returns the pid of the living runner that uses a directory, or 0 if the pid is unknown.
 func PIDOf(dir string) int64 {
 	t, _, _ := readLivingTable(dir)
 	return int64(t.PID)
 }
 
-// readLivingTable reads a living runner's table. owner is the account that the runner's directory belongs
-// to, or nil if it does not belong to an account. An account can write anything into its table, so pid
-// is set to 0 unless that process belongs to the account.
+// readLivingTable reads a living runner's table of running attempts. owner is the uid of the account that
+// the runner has switched to, or nil if it has not switched. Jobs of this account can write anything into
+// the table. So readLivingTable sets t.PID to 0 if that process does not belong to the account.
 func readLivingTable(dir string) (t rundir.RunningTable, owner *uint32, err error) {
 	if owner, err = ownerUID(dir); err == nil {
 		t, err = rundir.ReadTable(dir)
@@ -49,10 +49,10 @@ func readLivingTable(dir string) (t rundir.RunningTable, owner *uint32, err erro
 	return t, owner, err
 }
 
-// Kill kills the runner of a directory, unless it has ended.
+// Kill kills the runner that uses a directory. It does nothing if the runner has ended.
 func Kill(dir string) error { return signalRunner(dir, process.Kill) }
 
-// signalRunner calls send for the process of the living runner of a directory.
+// signalRunner calls send with the pid and start time of the living runner that uses a directory.
 func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {
 	t, owner, err := readLivingTable(dir)
 	if err != nil {

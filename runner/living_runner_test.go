@@ -22,7 +22,8 @@ func newTable(t *testing.T, dir string) *rundir.Table {
 	return table
 }
 
-// newNotes creates the running table (see newTable) and the journal of a runner in a new directory.
+// newNotes creates the running table and the journal of a runner in a new directory. newTable describes the
+// table.
 func newNotes(t *testing.T) (dir string, table *rundir.Table, j *rundir.Journal) {
 	t.Helper()
 	dir = t.TempDir()
@@ -68,8 +69,8 @@ func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	}
 }
 
-// A damaged boot ID counts as missing. If it counted as the ID of an earlier boot, the runner's
-// processes would count as ended.
+// A damaged boot ID counts as missing. Otherwise it would look like the ID of an earlier boot, and the
+// runner's processes would count as ended.
 func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 	boot, err := process.BootID()
 	if err != nil {

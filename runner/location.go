@@ -17,25 +17,26 @@ type Location struct {
 	// Dir is the directory that contains the runners' directories. It belongs to the service's account,
 	// or to root.
 	Dir string
-	// Command is the command line that starts a runner of the service's own account. Log receives the
-	// runner's messages.
+	// Command is the command line that starts a runner under the service's own account. Log receives the
+	// messages of this runner.
 	Command []string
 	Log     *os.File
-	// SpawnSocket is the path of a socket on which systemd or the launcher starts a runner of root for each
-	// connection. The service can then read the files in Dir, but change nothing. SpawnSocket is "" if the
+	// SpawnSocket is the path of a socket. For each connection to it, systemd or the launcher starts a runner
+	// as root. The service can then read the files in Dir, but not change them. SpawnSocket is "" if the
 	// service starts its runners itself.
 	SpawnSocket string
-	// Account is the account that a runner of root switches to for good before it accepts jobs. If Account is "",
-	// the runner stays root and starts each job under that job's account.
+	// Account is the account to which a runner started as root switches, permanently, before it accepts jobs.
+	// If Account is "", the runner stays root and starts each job under that job's account.
 	Account string
-	// SpawnsOwnAccount reports that the processes behind SpawnSocket start runners of the service's own
-	// account, with their directories in the service's own directory. This is the case if the user's systemd
-	// starts them.
+	// SpawnsOwnAccount means that connections to SpawnSocket start runners under the service's own account
+	// instead of root, with their directories in the service's own directory. This is so if the user's own
+	// systemd manager listens on the socket.
 	SpawnsOwnAccount bool
-	// Tmpdir is the setting job_tmpdir for runners of the service's own account; "" is a directory
-	// below Dir.
+	// Tmpdir is the setting job_tmpdir for runners of the service's own account: the directory for the jobs'
+	// private directories. "" means a directory below Dir.
 	Tmpdir string
-	// LauncherPID is the pid of the launcher that listens on SpawnSocket, 0 if this service started none.
+	// LauncherPID is the pid of the launcher that listens on SpawnSocket, or 0 if this service has started no
+	// launcher.
 	LauncherPID int
 }
 
@@ -61,15 +62,15 @@ func (l Location) roots() []string {
 	return append([]string{l.Dir}, others...)
 }
 
-// HasSwitchedAccount reports whether a runner's directory belongs to a runner that has switched to an account.
-// Jobs of that runner have the same account, so they may have changed anything in the directory.
+// HasSwitchedAccount reports whether the runner that uses a directory has switched from root to another
+// account. Jobs of this runner have the same account, so they may have changed anything in the directory.
 // See docs/decisions/0076.
 func HasSwitchedAccount(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), rundir.AccountDirPrefix)
 }
 
-// ListDirs lists the directories of all runners, living and dead. It skips the runners of an account if
-// that account has made the directory around them unreadable.
+// ListDirs lists the directories of all runners, living and dead. If an account has made the parent
+// directory of its runners unreadable, ListDirs skips these runners.
 func (l Location) ListDirs() (dirs []string, err error) {
 	for _, root := range l.roots() {
 		entries, err := os.ReadDir(root)
@@ -88,7 +89,7 @@ func (l Location) ListDirs() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// ListLiving lists the directories of the living runners, and of those that cannot be checked.
+// ListLiving lists the directories of the living runners, and of the runners whose state cannot be checked.
 func (l Location) ListLiving() (living []string, err error) {
 	dirs, err := l.ListDirs()
 	for _, dir := range dirs {
@@ -107,7 +108,7 @@ func (l Location) OutputDirs() (list []string) {
 	return list
 }
 
-// OpenOutput opens the file that an OutputRef names.
+// OpenOutput opens an output file. ref is its name, as returned by OutputRef.
 func (l Location) OpenOutput(ref string) (*os.File, error) {
 	if !IsOutputRef(ref) {
 		return nil, fmt.Errorf("the database names the output file %q, which is not a valid name; check the database with: "+
@@ -125,8 +126,8 @@ func (l Location) OpenOutput(ref string) (*os.File, error) {
 // StartTimeout bounds the time that a runner takes to start.
 const StartTimeout = 10 * time.Second
 
-// Spawn starts a runner and returns its directory once the runner listens. If alone is true, the runner
-// runs one isolated job only.
+// Spawn starts a runner and returns its directory once the runner accepts connections. If alone is true,
+// the runner runs one isolated job only.
 func (l Location) Spawn(alone bool) (dir string, err error) {
 	name := ""
 	if l.SpawnSocket != "" {
@@ -140,9 +141,9 @@ func (l Location) Spawn(alone bool) (dir string, err error) {
 	return filepath.Join(l.Root(), name), nil
 }
 
-// KillRunner kills an unresponsive runner with SIGKILL. It does not end the runner's jobs, which is the task
-// of Recover. If the runner runs as root, KillRunner requests through the socket that a process of root kills
-// it.
+// KillRunner kills an unresponsive runner with SIGKILL. It does not end the runner's jobs; Recover does
+// that. If the service may not signal the runner, KillRunner sends a request to SpawnSocket, and a process
+// of root kills the runner.
 func (l Location) KillRunner(dir string) error {
 	if !l.External() {
 		return Kill(dir)
@@ -154,7 +155,7 @@ func (l Location) KillRunner(dir string) error {
 	return err
 }
 
-// EndAllRunners asks all living runners to end. After the given time, it kills those that still live, together
+// EndAllRunners asks all living runners to end. After the timeout, it kills the remaining runners together
 // with their jobs. It returns the number of runners that ended.
 func (l Location) EndAllRunners(timeout time.Duration) (ended int, err error) {
 	live, err := l.ListLiving()

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// LockRunners reserves root's runners for this service until the returned file is closed. Without the lock,
-// another service could connect to the runners and take their results. It returns nil if
-// root has never started a runner for this service, so that the directory does not exist.
+// LockRunners reserves root's runners for this service until the returned file is closed. Without this
+// lock, another service could connect to the runners and take their results. LockRunners returns nil if the
+// runners do not run as root, or if their directory does not exist because none was started yet.
 func (l Location) LockRunners() (*os.File, error) {
 	if !l.External() {
 		return nil, nil

@@ -9,7 +9,7 @@ import (
 )
 
 // OutputSize returns at most the largest size that the limit per stream allows, because an account can
-// change its own files. It returns 0 for anything but a regular file.
+// change its own files. It returns 0 for a file that is not regular.
 func TestOutputSizeIsBounded(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(OutputPath(root, "3-3"), 0o700); err != nil { // a directory

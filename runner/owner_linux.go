@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// ownerUID returns the uid of the account that a runner's directory belongs to. It returns nil for a
-// runner that is not in an account's directory. Root created the parent directory and gave it to the
-// account, so the owner of that directory can be trusted.
+// ownerUID returns the uid of the account that a runner has switched to, or nil if it has not switched. The
+// uid is the owner of the parent directory of dir. It can be trusted, because root created this directory
+// and gave it to the account.
 func ownerUID(dir string) (*uint32, error) {
 	if !HasSwitchedAccount(dir) {
 		return nil, nil

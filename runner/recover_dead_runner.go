@@ -11,32 +11,31 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// RecoveryResult describes what a dead runner left: the results in its journal, and the attempts that were
-// running when it died. The processes of these attempts have ended, except those in StuckProcesses.
+// RecoveryResult describes what a dead runner left behind: the results of ended attempts in its journal,
+// and the attempts that were running when it died. After Recover, the processes of these attempts have
+// ended, except those in StuckProcesses.
 type RecoveryResult struct {
 	Results         []*wire.Result
 	RunningAttempts []wire.Attempt
 	// SameBoot reports whether the machine has not rebooted since the runner started. It is also true
 	// if the runner's boot ID is missing.
 	SameBoot bool
-	// FilesDamaged reports that the runner's files are incomplete, so the runner may have started attempts
-	// that they do not show. It is true after a reboot too, since a power cut may have damaged the
-	// files.
+	// FilesDamaged means that the runner's files may be incomplete, so that they may lack attempts that the
+	// runner has started. It is also true after a reboot, since a power cut may have damaged the files.
 	FilesDamaged bool
-	// LeasesWithProcesses lists the attempts that the service named and that still had processes.
+	// LeasesWithProcesses lists the attempts in Recover's argument sent that still had processes.
 	LeasesWithProcesses []wire.Lease
-	// StuckProcesses lists the processes that outlive SIGKILL. UnkilledLeases holds the attempts in
-	// RunningAttempts that these processes belong to.
+	// StuckProcesses lists the processes that SIGKILL did not end. UnkilledLeases contains the attempts in
+	// RunningAttempts to which these processes belong.
 	StuckProcesses []wire.Survivor
 	UnkilledLeases map[wire.Lease]bool
 }
 
-// Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files
-// say about the attempts. Processes that outlive SIGKILL remain. leased lists the attempts that the
-// service has not settled and that this runner may have had. sent lists the attempts that no other
-// runner can have: Recover finds their processes even if the runner's directory is damaged, or gone
-// (dir is ""). helper is a living runner that has the rights to end the processes; if it is nil, this
-// process ends them.
+// Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files say
+// about the attempts. dir is the runner's directory, or "" if it is gone. leased lists the unsettled
+// attempts that this runner may have had; Recover returns results only for these. sent lists the attempts
+// that only this runner can have had. Recover finds their processes even if dir is damaged or gone. helper
+// is a living runner with the rights to end the processes. If helper is nil, this process ends them.
 func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helper *Client) (RecoveryResult, error) {
 	r, err := ReadDeadRunner(dir, leased)
 	if err != nil {
@@ -46,8 +45,7 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	if helper == nil {
 		ended, err = EndTrees(dir, sent)
 	} else {
-		// Let the runner compare the boot IDs, because a sandbox may show another boot ID to this
-		// process.
+		// The helper also compares the boot IDs, because a sandbox may show another boot ID to this process.
 		ended, err = helper.endTrees(ctx, dir, sent)
 	}
 	if err != nil {
@@ -64,9 +62,9 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	return r, nil
 }
 
-// UnacknowledgedLeases lists the running attempts of the runner in dir, and its ended attempts whose results no service
-// has acknowledged. It changes nothing. For a dead runner, the list may also contain attempts whose
-// results were acknowledged. alive reports whether the runner is alive.
+// UnacknowledgedLeases lists the running attempts of the runner in dir, and its ended attempts whose
+// results no service has acknowledged. It changes nothing. For a dead runner, the list may also contain
+// attempts whose results were acknowledged.
 func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error) {
 	if alive, err = IsAlive(dir); err != nil || alive {
 		if err == nil {
@@ -88,13 +86,14 @@ func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error)
 	return list, false, err
 }
 
-// ReadDeadRunner returns what a dead runner's files say about its attempts. Unlike Recover, it ends no processes.
+// ReadDeadRunner returns what a dead runner's files say about its attempts, with the results of those in
+// leased. Unlike Recover, it ends no processes.
 func ReadDeadRunner(dir string, leased []wire.Attempt) (r RecoveryResult, err error) {
 	r.UnkilledLeases, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {
 		return r, nil
 	}
-	// "" if it is missing or damaged
+	// storedBoot is "" if the file is missing or damaged.
 	storedBoot, err := rundir.ReadChecksummedFile(filepath.Join(dir, rundir.BootIDFileName), 64)
 	if err != nil {
 		return r, fmt.Errorf("cannot read the runner's boot ID: %w", err)
@@ -130,8 +129,8 @@ func ReadDeadRunner(dir string, leased []wire.Attempt) (r RecoveryResult, err er
 	return r, nil
 }
 
-// endTrees makes the connected runner call its own endTrees, because that runner has the rights to end
-// the processes.
+// endTrees makes the connected runner call EndTrees, because this runner has the rights to end the
+// processes.
 func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (wire.RecoverReply, error) {
 	name := ""
 	if dir != "" {
@@ -150,8 +149,9 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	return *r, nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory, after everything in it has been stored. helper is a
-// living runner that may remove it; if helper is nil, this process removes the directory.
+// RemoveDeadRunner removes a dead runner's directory. Before the call, the results and output in it must be
+// stored. helper is a living runner with the rights to remove the directory. If helper is nil, this process
+// removes it.
 func RemoveDeadRunner(dir string, helper *Client) error {
 	if helper == nil {
 		return rundir.RemoveDeadRunner(dir)

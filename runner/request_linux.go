@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// requestRunner sends a request to SpawnSocket and returns the name in the reply. The process that listens
-// on the socket is the launcher or systemd. It starts a process with the connection as its standard
-// input, and that process replies.
+// requestRunner sends a request to SpawnSocket and returns the name of the runner's directory in the reply.
+// The launcher or systemd listens on the socket. It starts a new process, which has the connection as its
+// standard input and replies.
 func (l Location) requestRunner(r SpawnRequest) (name string, err error) {
 	if err := l.CheckLauncher(); err != nil {
 		return "", err
@@ -34,8 +34,8 @@ func (l Location) requestRunner(r SpawnRequest) (name string, err error) {
 	return name, err
 }
 
-// unreachableError returns the error of a failed connection to SpawnSocket. If no process listens, the error
-// contains the next step.
+// unreachableError explains a failed connection to SpawnSocket. If no process listens, the returned error
+// says what an operator can do.
 func (l Location) unreachableError(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("socket %s: %w", l.SpawnSocket, err)
@@ -46,8 +46,8 @@ func (l Location) unreachableError(err error) error {
 	}
 }
 
-// noReplyError returns the error of a request that got no answer within StartTimeout. pid is the
-// process that listens on SpawnSocket: the launcher, or systemd.
+// noReplyError explains why a request got no answer within StartTimeout. pid is the process that listens on
+// SpawnSocket: the launcher or systemd.
 func (l Location) noReplyError(pid int, err error) error {
 	if stopped := stoppedLauncherError(pid); stopped != nil {
 		return stopped

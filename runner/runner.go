@@ -1,10 +1,10 @@
-// Package runner locates, starts and talks to runners: the processes that run commands and outlive the
-// service. It also cleans up after a runner that has died.
+// Package runner locates, starts and talks to runners: the processes that run the jobs' commands and
+// outlive the service. It also cleans up after a runner that has died.
 //
 // Start with Location, which finds and starts runners. Client is a connection to a living runner. Recover
-// ends what a dead runner has left, and returns what its files say. The runner itself is package
-// runner/daemon, its files are package rundir, and the way to root's rights is package
-// runner/launcher.
+// ends the processes that a dead runner left behind, and returns the results in its files. The program of
+// the runner is in package runner/daemon. Package runner/rundir defines the runner's files, and package
+// runner/launcher starts runners as root.
 package runner
 
 import (
@@ -17,12 +17,13 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// OutputPath returns the path of the file that an OutputRef names.
+// OutputPath returns the path of an output file below a directory that contains runners. ref is a name
+// returned by OutputRef.
 func OutputPath(root, ref string) string { return filepath.Join(root, rundir.OutputsDirName, ref) }
 
-// OutputSize returns the size of an output file, or 0 if the file is missing. Jobs of an account's
-// runner can write to the file, so OutputSize returns at most the largest valid size for the given
-// limit per stream.
+// OutputSize returns the size of an output file in bytes, or 0 if the file is missing. Jobs can write to
+// the file of a runner that has switched to their account. So OutputSize returns at most the largest size
+// that is possible with limit bytes of output per stream.
 func OutputSize(root, ref string, limit int64) int64 {
 	info, err := os.Lstat(OutputPath(root, ref))
 	if err != nil || !info.Mode().IsRegular() {
@@ -31,17 +32,17 @@ func OutputSize(root, ref string, limit int64) int64 {
 	return min(info.Size(), 2*limit+limit/2+maxFramingBytes)
 }
 
-// maxFramingBytes bounds how many bytes an output file has in addition to the output and the overhead that
-// grows with it.
+// maxFramingBytes bounds the part of an output file that is neither output nor overhead proportional to the
+// output.
 const maxFramingBytes = 1 << 20
 
-// IsolatedSuffix ends the name of the directory of a runner that runs one isolated job.
+// IsolatedSuffix is the end of the directory name of a runner that runs one isolated job only.
 const IsolatedSuffix = ".alone"
 
-// IsIsolated reports whether the runner of a directory runs one isolated job only.
+// IsIsolated reports whether the runner that uses a directory runs one isolated job only.
 func IsIsolated(dir string) bool { return strings.HasSuffix(dir, IsolatedSuffix) }
 
-// WorkerName returns the name of a runner's worker, given its slot.
+// WorkerName returns the name of the worker with the number slot in the runner that uses dir.
 func WorkerName(dir string, slot int64) string {
 	if IsIsolated(dir) {
 		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
@@ -50,7 +51,7 @@ func WorkerName(dir string, slot int64) string {
 	return WorkerID(slot)
 }
 
-// WorkerID returns the name of the worker that uses a slot.
+// WorkerID returns the name of the worker with the number slot, for example "w3".
 func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
 // OutputRef returns the name of the output file of a lease.
@@ -58,17 +59,17 @@ func OutputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }
 
-// IsOutputRef reports whether a reference is valid. A valid reference names only files in the output
+// IsOutputRef reports whether a reference is valid. A valid reference cannot name a file outside the output
 // directory.
 func IsOutputRef(ref string) bool {
 	return ref != "" && strings.Trim(ref, "0123456789-") == ""
 }
 
-// RemoveOutputs deletes output files below root.
+// RemoveOutputs deletes the output files that refs name, below root. It ignores errors and invalid names.
 func RemoveOutputs(root string, refs []string) {
 	for _, ref := range refs {
 		if IsOutputRef(ref) {
-			os.Remove(OutputPath(root, ref)) // an error does not matter, since the file may be gone already
+			os.Remove(OutputPath(root, ref)) // ignore an error, since the file may be gone already
 		}
 	}
 }

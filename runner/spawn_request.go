@@ -15,14 +15,14 @@ import (
 //
 //	queuectl wants a runner alone as=mail
 //
-// A new process reads the line, continues as the runner, and replies with one line: the name of the runner's
-// directory, or the reason why there is no runner. A runner that the service starts itself sends the
-// same reply through a pipe. A service and the program that it reaches may come from different builds,
-// so the words never change.
+// Systemd or the launcher starts a new process, which reads the line and becomes the runner. It replies
+// with one line: the name of the runner's directory, or the reason why it does not run. A runner that the
+// service starts itself sends the same reply through a pipe. The two programs may come from different
+// builds, so the words never change.
 
-// Words of a request. accountArg and the name of an account ask for a runner that switches to that
-// account. tmpdirArg comes last, because the rest of the line is a path. killArg requests no runner, but
-// the end of the runner whose name follows.
+// Words of a request. accountArg is followed by the name of the account that the runner switches to.
+// tmpdirArg comes last, because the rest of the line is a path. killArg requests no runner: it is followed
+// by the name of a runner that is to be killed.
 const (
 	requestPrefix = "queuectl wants a runner"
 	isolatedArg   = "alone"
@@ -41,8 +41,8 @@ const (
 // SpawnRequest is a service's request for a runner.
 type SpawnRequest struct {
 	Isolated bool   // the runner runs one isolated job
-	Account  string // account that the runner switches to for good; "" if it does not switch
-	Tmpdir   string // job_tmpdir of a runner of the service's own account
+	Account  string // account that the runner switches to permanently; "" if it does not switch
+	Tmpdir   string // setting job_tmpdir of a runner of the service's own account
 	// KillDir is the path of the directory of a runner that is to be killed, relative to the directory
 	// of root's runners. It is "" in a request for a new runner.
 	KillDir string
@@ -92,7 +92,7 @@ func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
 	return r, nil
 }
 
-// readReadyReply reads the reply of a new runner and returns the name of its directory.
+// readReadyReply reads the reply of a new runner and returns the name of the runner's directory.
 func readReadyReply(r io.Reader) (name string, err error) {
 	line, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
 	line = strings.TrimSuffix(line, "\n")

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
-// spawn starts a runner in a dedicated session, so that it outlives this process. It returns the
-// runner's name once the runner listens. If the user's systemd manager allows it, the runner gets a
-// control group that it can divide.
+// spawn starts a runner in its own session, so that it outlives this process. It returns the name of the
+// runner's directory once the runner accepts connections. If the user's systemd manager allows it, the
+// runner gets a control group that it can divide.
 func (l Location) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner directory: %w", err)
@@ -36,8 +36,8 @@ func (l Location) spawn(alone bool) (name string, err error) {
 	return startAndAwaitReady(cmd, func() {})
 }
 
-// logArgs returns the flag with the path of the log, so that the runner can reopen the file. It returns
-// nil if the log has no path, for example if it is standard error.
+// logArgs returns the flag that gives the runner the path of its log file, so that it can reopen the file.
+// It returns nil if the log has no path, for example if it is standard error.
 func (l Location) logArgs() []string {
 	if l.Log == nil || l.Log.Name() == os.Stderr.Name() {
 		return nil
@@ -45,8 +45,8 @@ func (l Location) logArgs() []string {
 	return []string{"--log", l.Log.Name()}
 }
 
-// ReopenLogs makes the living runners of the service's own account reopen their log files, after the
-// files were moved.
+// ReopenLogs makes the living runners of the service's own account reopen their log files. It is called
+// after a log rotation has moved the files.
 func (l Location) ReopenLogs() {
 	if l.External() {
 		return
@@ -59,9 +59,9 @@ func (l Location) ReopenLogs() {
 	}
 }
 
-// NewCommand returns the command of a runner, or of the launcher, which starts runners. argv is the
-// command line that starts this program as the runner or the launcher. The new process outlives this
-// one. It therefore gets none of the descriptors that this process has inherited.
+// NewCommand returns the command that starts this program again as a runner or as the launcher. argv is the
+// start of its command line; args follow. The new process outlives this process, so it gets none of the
+// descriptors that this process has inherited.
 func NewCommand(argv []string, args ...string) *exec.Cmd {
 	cleanstart.CloseOnExec() // if this fails, the new process inherits the descriptors
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], args...)...)
@@ -70,15 +70,15 @@ func NewCommand(argv []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startAndAwaitReady starts a command that reports its directory by ReportReady. When the command has
-// ended, startAndAwaitReady calls onExit.
+// startAndAwaitReady starts a runner, waits until it calls ReportReady, and returns the name of its
+// directory. When the runner has ended, startAndAwaitReady calls onExit.
 func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (name string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
 	}
 	defer ready.Close()
-	cmd.ExtraFiles = []*os.File{out} // this is descriptor 3 of the new process, which ReportReady uses
+	cmd.ExtraFiles = []*os.File{out} // the new process gets it as descriptor 3, which ReportReady uses
 	err = cmd.Start()
 	out.Close()
 	if err != nil {
@@ -90,19 +90,20 @@ func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (name string, err error) {
 	}()
 	ready.SetReadDeadline(time.Now().Add(StartTimeout))
 	if name, err = readReadyReply(ready); err != nil {
-		cmd.Process.Kill() // the caller does not know this runner, so it must not start later
+		cmd.Process.Kill() // the caller does not know this runner, so it must not become ready later
 	}
 	return name, err
 }
 
-// ReportReady reports the name of this process's directory to the process that started it, on descriptor 3.
+// ReportReady reports the name of this runner's directory to the process that started the runner, on
+// descriptor 3.
 func ReportReady(dir string) {
 	f := os.NewFile(3, "ready")
-	fmt.Fprintln(f, ReadyReplyPrefix+filepath.Base(dir)) // does not block if the other process has gone
+	fmt.Fprintln(f, ReadyReplyPrefix+filepath.Base(dir)) // does not block if the other process has ended
 	f.Close()
 }
 
-// ProcessEnv returns the variables of the service's environment that a runner gets: those that this
+// ProcessEnv returns the part of the service's environment that a runner gets: the variables that this
 // program and its Go runtime read.
 func ProcessEnv() []string {
 	return append(inherited("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),

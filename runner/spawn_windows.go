@@ -17,11 +17,11 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spawn starts a runner that outlives this process, with a console but without a window. It returns
-// the runner's name once the runner listens. The runner runs a copy of the program, because Windows
-// cannot replace a running program and an upgrade must be possible while jobs run. The copy was
-// installed next to the program. If the copy is missing, spawn makes a copy in the runners'
-// directory, where policies of the machine may forbid programs to run. See docs/decisions/0089.
+// spawn starts a runner that outlives this process, with a console but without a window. It returns the
+// name of the runner's directory once the runner accepts connections. The runner runs a copy of the
+// program, because Windows cannot replace a running program and an upgrade must be possible while jobs run.
+// The copy was installed next to the program. If it is missing, spawn makes a copy in the runners'
+// directory. A policy of the machine may forbid programs in that directory to run. See docs/decisions/0089.
 func (l Location) spawn(alone bool) (name string, err error) {
 	return l.spawnWith((*exec.Cmd).Start, alone)
 }
@@ -49,8 +49,8 @@ func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name strin
 	}
 	defer ready.Close()
 	var cmd *exec.Cmd
-	// First try to start the runner outside this process's job object, because the job object may end
-	// its processes together with the service.
+	// First try to start the runner outside this process's job object, because this job object may end the
+	// runner together with the service.
 	for _, breakaway := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = ProcessEnv(), l.Dir, out, l.Log
@@ -74,19 +74,19 @@ func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name strin
 // ReopenLogs does nothing: on Windows, an open file cannot be moved.
 func (l Location) ReopenLogs() {}
 
-// RemoveProgramCopies removes those copies of the program in a runners' directory that no process runs. It
-// reports whether it has removed all copies.
+// RemoveProgramCopies removes copies of the program in a runners' directory, except those that a process is
+// running. It reports whether it has removed all copies.
 func RemoveProgramCopies(root string) bool {
 	return copies.Remove(filepath.Join(root, rundir.ProgramsDirName))
 }
 
 // ReportReady reports the name of this runner's directory to the process that started it, on standard output.
 func ReportReady(dir string) {
-	fmt.Println(ReadyReplyPrefix + filepath.Base(dir)) // does not block if the other process has gone
+	fmt.Println(ReadyReplyPrefix + filepath.Base(dir)) // does not block if the other process has ended
 	os.Stdout.Close()
 }
 
-// ProcessEnv returns the variables of the service's environment that a runner gets: those that Windows
+// ProcessEnv returns the part of the service's environment that a runner gets: the variables that Windows
 // programs, this program and its Go runtime read.
 func ProcessEnv() []string {
 	return inherited(

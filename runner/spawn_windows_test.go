@@ -85,8 +85,8 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	}
 }
 
-// A runner leaves its service's job object if the job object allows that, and then survives when the
-// job object is terminated. Otherwise it is started inside the job object.
+// A runner leaves its service's job object if the job object allows that, and then survives when the job
+// object is terminated. If the job object does not allow that, the runner starts inside it.
 func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 	for _, leaves := range []bool{true, false} {
 		job, err := windows.CreateJobObject(nil, nil)

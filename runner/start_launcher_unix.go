@@ -10,14 +10,15 @@ import (
 )
 
 // LauncherSocketName is the name of the launcher's socket in the runners' directory. On systems without
-// systemd, the launcher's socket replaces the socket unit.
+// systemd, it replaces the socket of the systemd unit.
 const LauncherSocketName = "spawn.sock"
 
-// StartLauncher starts the launcher, the process that starts root's runners on systems without systemd.
-// The caller must be root. The launcher starts a runner for each connection of the service's account.
-// It ends when this process ends. argv is the command line that starts this program as a runner.
+// StartLauncher starts the launcher, the process that starts root's runners on systems without systemd. The
+// caller must be root. The launcher starts a runner for each connection from the service's account, which
+// uid and gid name. It ends when this process ends. argv is the command line that starts this program as a
+// runner.
 func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
-	// Nothing is written to this pipe. It only makes the launcher end when lifeline is closed.
+	// Nothing is written to this pipe. The launcher ends when lifeline is closed.
 	end, lifeline, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("cannot start the launcher: %w", err)

@@ -8,8 +8,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// HasTmpdir reports whether the runner of a directory has the job_tmpdir that new runners get. It
-// returns true for root's runners, since their policy contains job_tmpdir, not the service's settings.
+// HasTmpdir reports whether the runner that uses a directory has the same job_tmpdir as a new runner would
+// get. It returns true for root's runners: their job_tmpdir is in root's policy file, not in the service's
+// settings.
 func (l Location) HasTmpdir(dir string) bool {
 	if l.External() {
 		return true
@@ -18,8 +19,8 @@ func (l Location) HasTmpdir(dir string) bool {
 	return err == nil && tmpdir == l.Tmpdir
 }
 
-// CheckTmpdir returns an error if no runner of the service's own account could start with the setting
-// job_tmpdir.
+// CheckTmpdir returns an error if the setting job_tmpdir would prevent a runner of the service's own
+// account from starting.
 func (l Location) CheckTmpdir() error {
 	if l.Tmpdir == "" {
 		return nil
@@ -27,8 +28,8 @@ func (l Location) CheckTmpdir() error {
 	return rundir.CheckTmpdir(l.Tmpdir, l.Dir, false)
 }
 
-// checkWorkspaces returns an error if the directory for the private directories of jobs is
-// unsuitable. In that case no runner of the service's own account could start.
+// checkWorkspaces returns an error if the directory for the jobs' private directories is unsuitable.
+// Without this directory, no runner of the service's own account can start.
 func (l Location) checkWorkspaces() error {
 	if l.Tmpdir != "" {
 		return l.CheckTmpdir()
@@ -39,7 +40,7 @@ func (l Location) checkWorkspaces() error {
 	return nil
 }
 
-// args returns the flags with which the service starts a runner on every system.
+// args returns the flags with which the service starts a runner. They are the same on every system.
 func (l Location) args(alone bool) []string {
 	args := []string{"--dir", l.Dir}
 	if l.Tmpdir != "" {
@@ -51,7 +52,7 @@ func (l Location) args(alone bool) []string {
 	return args
 }
 
-// inherited returns those of the named variables that this process has.
+// inherited returns the named environment variables that this process has, as NAME=value.
 func inherited(names ...string) (env []string) {
 	for _, name := range names {
 		if v, ok := os.LookupEnv(name); ok {

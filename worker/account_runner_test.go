@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// newAccountRunner creates the directory for an account's runners and a runner in it, and records
-// the runner in the store.
+// newAccountRunner creates the directory for the runners of an account, and a runner in it. It records the
+// runner in the store.
 func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner {
 	t.Helper()
 	dir := filepath.Join(root, "as-x")
@@ -25,9 +25,8 @@ func newAccountRunner(t *testing.T, s *recordingStore, root string) *fakeRunner 
 	return f
 }
 
-// Nothing that a runner in an account's directory reports ends the pool or occupies workers of the
-// runner for new jobs. The runner may refuse the connection, or report processes that survive
-// SIGKILL.
+// A runner in an account's directory may refuse the connection, or report processes that survive SIGKILL.
+// It can neither end the pool nor reduce the workers of the runner for new jobs.
 func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	for name, misbehave := range map[string]func(f *fakeRunner){
 		"refuses Hello": func(f *fakeRunner) { f.refusesHello = true },
@@ -59,8 +58,8 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 	}
 }
 
-// A runner directory that an account has created and that the store does not know is ignored: it
-// cannot hold jobs of this queue.
+// The pool ignores a runner directory that an account has created and that the store does not know, because
+// its runner cannot have jobs of this queue.
 func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	newAccountRunner(t, s, root)
@@ -71,13 +70,13 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	}
 	unknownRunner.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
 	dead := filepath.Join(root, "as-x", uniqueName(root, "dead"))
-	// The directory has no boot id. If the store knew this runner, that would count as damage.
+	// The directory has no boot id. If the store knew this runner, its files would count as damaged.
 	if err := os.Mkdir(dead, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
 	run(t, s, root, 1)
-	// The job has returned to the queue, because no runner can have started it.
+	// Job 1 has returned to the queue, because no runner can have started it. So it is claimed again.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	if start.Lease == lease(1) {
 		t.Error("the job was not returned to the queue first")

@@ -12,14 +12,15 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// mayStartLocked reports whether jobs may be sent to runners now. It returns false during a stop, a
-// drain or a pause of all jobs, and after the leases of this pool have lapsed.
+// mayStartLocked reports whether jobs may be sent to runners now. It returns false during a stop, during a
+// drain, while all jobs are paused, and after the leases of this pool have lapsed.
 func (l *loop) mayStartLocked() bool {
 	return !l.stopping && !l.draining && !l.allPaused && !l.leaseDeadline.passed(time.Now())
 }
 
-// claimCapacityLocked returns how many jobs may be claimed now: one for each free worker, plus some jobs
-// to prefetch if recent jobs were short.
+// claimCapacityLocked returns how many jobs may be claimed now: one for each free worker, and more if
+// recent jobs were short. These additional jobs are prefetched: they wait in the runner until a worker is
+// free.
 func (l *loop) claimCapacityLocked() int {
 	if time.Now().Before(l.claimsPausedUntil) {
 		return 0
@@ -42,7 +43,8 @@ func (l *loop) claimCapacityLocked() int {
 	return max(0, workers+prefetch-l.leases.countOpenLocked())
 }
 
-// stuckWorkerCountLocked returns how many workers are occupied by processes that survive SIGKILL.
+// stuckWorkerCountLocked returns how many workers cannot run jobs, because processes of an ended job
+// survive SIGKILL and occupy the worker.
 func (p *Pool) stuckWorkerCountLocked() (n int) {
 	for _, conn := range p.runners.clients {
 		n += p.stuckWorkerCountOfLocked(conn)
@@ -50,10 +52,10 @@ func (p *Pool) stuckWorkerCountLocked() (n int) {
 	return n
 }
 
-// stuckWorkerCountOfLocked returns how many workers of one runner are occupied by processes that
-// survive SIGKILL. A runner that has switched to another account may send false reports. Its
-// reports are ignored if it takes no new jobs. If it takes new jobs, at least one worker remains
-// usable.
+// stuckWorkerCountOfLocked returns how many workers of one runner are occupied by processes that survive
+// SIGKILL. A runner that has switched to another account may send false reports, so its reports have little
+// effect. If the runner gets no new jobs, they are ignored. If it gets new jobs, they occupy all workers
+// except one at most.
 func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.Dir):
@@ -64,7 +66,8 @@ func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
 	return min(len(conn.stuckAttempts), max(p.wantedWorkers-1, 0))
 }
 
-// usableWorkerCountLocked returns how many of the wanted workers can run jobs.
+// usableWorkerCountLocked returns how many of the wanted workers are not occupied by processes that survive
+// SIGKILL.
 func (p *Pool) usableWorkerCountLocked() int {
 	atLeast := 0
 	if p.cfg.RunnerLocation.Account != "" {
@@ -73,8 +76,8 @@ func (p *Pool) usableWorkerCountLocked() int {
 	return max(atLeast, p.wantedWorkers-p.stuckWorkerCountLocked())
 }
 
-// learnFromResultLocked uses a result to update the state that later claims depend on: whether the
-// machine lacks resources, how long jobs run, and which users' starts hang.
+// learnFromResultLocked updates the state on which later claims depend from a result. This state says
+// whether the machine lacks resources, how long jobs run, and for which users the starts of programs hang.
 func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
@@ -83,7 +86,7 @@ func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 			text = "a job could not be started, again and again, so this start counts as a failed attempt"
 		}
 		l.cfg.Log.Warn(text, "job", h.job.ID, "error", r.Error)
-		// A start that hangs is not a sign that the machine lacks resources.
+		// Exclude starts that hang: they do not mean that the machine lacks resources.
 		if r.Cause != int64(queue.EndStartHung) && l.shortage.recordFailedStart(h.job.Seq, time.Now()) {
 			l.pauseClaimsLocked(r.Error)
 		}
@@ -96,7 +99,7 @@ func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 }
 
 // shortageTracker tracks starts that fail for lack of resources. If one job cannot start, only this job is
-// postponed. If several jobs cannot start, the pool claims fewer jobs.
+// postponed. If several jobs cannot start within a short time, the pool also pauses its claims.
 type shortageTracker struct {
 	lastSeq int64     // job number of the last failed start
 	lastAt  time.Time // time of the last failed start
@@ -104,12 +107,12 @@ type shortageTracker struct {
 	nextPause time.Duration
 }
 
-// shortageWindow is the maximum time between the failed starts of two different jobs from which the
-// pool concludes that the machine lacks resources.
+// If the starts of two different jobs fail within shortageWindow, the pool concludes that the machine lacks
+// resources.
 const shortageWindow = 5 * time.Second
 
-// recordFailedStart notes that a job could not be started. It reports whether the whole machine lacks
-// resources, and not only this job.
+// recordFailedStart records that a job could not be started for lack of resources. It returns true if the
+// start of another job has failed shortly before, so that the whole machine seems to lack resources.
 func (s *shortageTracker) recordFailedStart(seq int64, now time.Time) bool {
 	machineWide := s.lastSeq != 0 && s.lastSeq != seq && now.Sub(s.lastAt) < shortageWindow
 	s.lastSeq, s.lastAt = seq, now
@@ -123,14 +126,14 @@ const maxStartErrBytes = 400
 // each pause is longer than the one before.
 func (l *loop) pauseClaimsLocked(startErr string) {
 	l.lastStartErr = queue.ClipJSON(startErr, maxStartErrBytes)
-	// A start that fails during a pause does not extend the pause.
+	// If a pause has already begun, this failed start does not extend it.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {
 		l.claimsPausedUntil = now.Add(l.shortage.nextPause)
 		l.shortage.nextPause = min(2*l.shortage.nextPause, shortagePauseMax)
 	}
 }
 
-// updateMeanRunTime updates the mean of recent run times. Each new run time has a weight of a
+// updateMeanRunTime adds the run time of an attempt to the mean of recent run times. Its weight is a
 // quarter.
 func (l *loop) updateMeanRunTime(r *wire.Result) {
 	run := time.Duration(r.EndedAtMillis-r.StartedAtMillis) * time.Millisecond
@@ -139,26 +142,26 @@ func (l *loop) updateMeanRunTime(r *wire.Result) {
 	l.meanRunTime += (run - l.meanRunTime) / 4
 }
 
-// ThroughputPerMinute returns how many attempts were recorded as ended in the last minute.
+// ThroughputPerMinute returns the number of attempts whose end was recorded in the last minute.
 func (p *Pool) ThroughputPerMinute() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.endedRates.sum(time.Now())
 }
 
-// QueueThroughputsPerMinute returns, for each queue, how many attempts were recorded as ended in the last minute.
-// Queues without ended attempts are omitted.
+// QueueThroughputsPerMinute returns, for each queue, the number of attempts whose end was recorded in the
+// last minute. It omits queues without such attempts.
 func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.endedRates.sums(time.Now())
 }
 
-// endedRates counts the attempts that ended in the last minute, in all and by queue.
+// endedRates counts the attempts that ended in the last minute, in total and by queue.
 type endedRates struct {
 	total        minuteCounts
 	byQueue      map[string]*minuteCounts
-	newestSecond int64 // newest Unix second counted
+	newestSecond int64 // newest Unix second in which an attempt was counted
 }
 
 // minuteCounts holds one count per second. The index is the Unix second modulo 60.
@@ -171,12 +174,12 @@ func (c *minuteCounts) sum() (sum int) {
 	return sum
 }
 
-// maxQueueCounters limits how many queues are counted separately, because each takes 500 bytes. The ended
-// attempts of further queues are counted only in the total.
+// maxQueueCounters limits how many queues are counted separately, because each takes 500 bytes. Ended
+// attempts of further queues count only in the total.
 const maxQueueCounters = 4096
 
-// add counts one ended attempt. queueName is "" if the queue is unknown; the attempt is then counted only in
-// the total.
+// add counts one ended attempt. If the queue is unknown, queueName is "" and the attempt counts only in the
+// total.
 func (r *endedRates) add(queueName string, now time.Time) {
 	r.discardOld(now)
 	r.total[r.newestSecond%60]++
@@ -210,7 +213,7 @@ func (r *endedRates) sums(now time.Time) map[string]int {
 	return sums
 }
 
-// discardOld clears counts that are older than a minute, and removes the queues that then have none.
+// discardOld clears counts that are older than a minute, and removes queues without remaining counts.
 func (r *endedRates) discardOld(now time.Time) {
 	second := max(r.newestSecond, now.Unix())
 	if second == r.newestSecond {

@@ -15,12 +15,13 @@ import (
 // ErrAttemptStarted means that a job cannot be changed because its attempt has started.
 var ErrAttemptStarted = errors.New("the job is running")
 
-// ErrAttemptEnded means that a job was not requeued, because its attempt ended in another way first.
+// ErrAttemptEnded means that a job was not returned to the queue, because its attempt ended before that in
+// another way.
 var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued")
 
-// Cancel cancels a leased job on behalf of uid. It waits until the cancellation is recorded. If the
-// attempt ends by itself first, it waits until that end is recorded. It reports whether the job was
-// leased.
+// Cancel cancels a leased job on behalf of the user uid: a job that this pool has claimed. It waits until
+// the cancellation is recorded or, if the attempt ends by itself first, until that end is recorded. It
+// returns false if the job is not leased.
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	leased, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
 	if errors.Is(err, ErrAttemptStarted) {
@@ -30,9 +31,9 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return leased, err
 }
 
-// Requeue ends the attempt of a leased job on behalf of uid and returns the job to the queue. It waits
-// until the return is recorded. If the attempt ends in another way first, it returns ErrAttemptEnded. It
-// reports whether the job was leased.
+// Requeue ends the attempt of a leased job on behalf of the user uid, and returns the job to the queue. It
+// waits until the return is recorded. If the attempt ends in another way first, it returns ErrAttemptEnded.
+// It returns false if the job is not leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	h, err := p.endAttempt(ctx, seq, queue.EndStopped, uid, "requeue")
 	if h == nil || err != nil {
@@ -45,9 +46,9 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 }
 
 // ChangeUnstarted changes a leased job that has not started. The change and the job's return to the queue
-// are stored in one commit, for which ChangeUnstarted waits. If the attempt has started, ChangeUnstarted returns
-// ErrAttemptStarted. It reports whether it handled the job. If not, the lease has ended, and the
-// caller can change the job in the store.
+// are stored in one commit, for which ChangeUnstarted waits. If the attempt has started, ChangeUnstarted
+// returns ErrAttemptStarted. It returns false if the job is not leased or its lease has ended. The caller
+// can then change the job in the store.
 func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -55,7 +56,7 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 		p.mu.Unlock()
 		return false, nil
 	}
-	if h.phase.isEndDecided() { // wait for the end of the lease, which the store may already show
+	if h.phase.isEndDecided() { // wait until the lease has ended; the store may already have recorded the end
 		p.mu.Unlock()
 		_, err := p.awaitAnswer(ctx, h, nil)
 		return err != nil, err
@@ -66,7 +67,7 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 	}
 	a := &pendingChange{Change: c, answer: make(chan error, 1)}
 	h.pendingChanges = append(h.pendingChanges, a)
-	if len(h.pendingChanges) == 1 { // with an earlier change pending, a Drop was already sent
+	if len(h.pendingChanges) == 1 { // this is the first change; for a later one, the Drop was already sent
 		p.sendDropLocked(h)
 	}
 	p.mu.Unlock()
@@ -79,25 +80,25 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 	return answered || err != nil, err
 }
 
-// ReturnUnstarted returns a leased job that has not started to the queue, changes nothing else, and waits
+// ReturnUnstarted returns a leased job that has not started to the queue, without another change. It waits
 // until the return is stored. If the attempt has started, ReturnUnstarted returns ErrAttemptStarted.
 func (p *Pool) ReturnUnstarted(ctx context.Context, seq int64) error {
 	edit := func(*queue.Job) error { return store.ErrStateChanged }
 	_, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit})
-	if errors.Is(err, store.ErrStateChanged) { // the job was returned, and edit then refused the change as intended
+	if errors.Is(err, store.ErrStateChanged) { // as intended, the job was returned and edit refused the change
 		err = nil
 	}
 	return err
 }
 
-// pendingChange is a change of a leased job that a caller waits for.
+// pendingChange is a change of a leased job, with the caller that waits for it.
 type pendingChange struct {
 	store.Change
-	answer chan error // has a buffer of one, so that answering does not block
+	answer chan error // receives the error, or nil; has a buffer of one, so that sending does not block
 }
 
-// endAttempt ends the attempt of a leased job and waits until it is settled or returned. It returns
-// nil if the job is not leased.
+// endAttempt ends the attempt of a leased job. It waits until the attempt's end, or the job's return to the
+// queue, is recorded. It returns the lease, or nil if the job is not leased.
 func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.EndCause, uid int, verb string) (*lease, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -110,8 +111,8 @@ func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.EndCause, ui
 	return h, withConsequence(err, "if the runner answers later, it ends the job then")
 }
 
-// withConsequence appends to an error about a runner that does not answer what will happen to the
-// request later. It returns other errors unchanged.
+// withConsequence adds a text to an error about a runner that does not answer. The text consequence says
+// what will happen to the request later. Other errors are returned unchanged.
 func withConsequence(err error, consequence string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
 		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, consequence)
@@ -119,20 +120,21 @@ func withConsequence(err error, consequence string) error {
 	return err
 }
 
-// requestEnd ends an attempt that has started. If the attempt has not started, requestEnd returns
-// the job to the queue.
+// requestEnd requests the end of a lease. If the attempt has started, its runner ends it. If not, the job
+// returns to the queue.
 func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h.endRequest == nil || end == queue.EndKilled {
 		h.endRequest = &endRequest{cause: end, grace: h.job.KillAfter, endedBy: endedBy, auditVerb: verb}
 	}
-	// The service waits for the job's full kill_after only if the job's own user ends it.
+	// Limit the grace period to maxGrace, except if the job's own user ends the job. That user gets the full
+	// kill_after.
 	if p.stopping || endedBy == nil || *endedBy != h.job.UID || verb == "worker.stop" {
 		h.endRequest.grace = min(h.endRequest.grace, p.maxGrace)
 	}
 	switch {
-	case h.conn == nil && !h.phase.neverSent(): // resendRequestsLocked sends the request when the runner is connected
+	case h.conn == nil && !h.phase.neverSent(): // resendRequestsLocked will send the request when the runner is connected
 	case h.mayHaveStartedLocked():
 		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(end), Grace: h.endRequest.grace})
 	default:
@@ -140,14 +142,14 @@ func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb strin
 	}
 }
 
-// sendDropLocked requests the return of a job that has not started.
+// sendDropLocked takes a job that has not started back from its runner.
 func (p *Pool) sendDropLocked(h *lease) {
 	switch {
 	case h.phase.neverSent():
 		h.advanceLocked(eventWithdrawn)
-		p.wake() // Run returns the job
+		p.wake() // makes Run return the job to the queue
 		return
-	case h.conn == nil: // resendRequestsLocked sends the Drop when the runner is connected
+	case h.conn == nil: // resendRequestsLocked will send the Drop when the runner is connected
 		return
 	case h.phase == phaseSent:
 		h.advanceLocked(eventDropSent)
@@ -155,8 +157,8 @@ func (p *Pool) sendDropLocked(h *lease) {
 	h.conn.Send(&wire.Drop{Lease: h.wireLease()})
 }
 
-// Signal sends a signal to all processes of a running job. It reports whether the job runs. If the
-// job's runner does not answer, the error names that runner.
+// Signal sends a signal to all processes of a running job. It returns false if the job does not run. If the
+// job's runner does not answer, the error names the runner.
 func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	h := p.awaitRunningLease(ctx, seq, signalStartWait)
 	if h == nil {
@@ -170,8 +172,8 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 	return true, withConsequence(p.checkRunnerOf(ctx, h), "the signal will be sent when the runner answers")
 }
 
-// awaitRunningLease returns the lease of a running job. If the job was sent to a runner, it waits up to
-// timeout for the job's start. It returns nil if the job does not run by then.
+// awaitRunningLease returns the lease of a running job, or nil if the job does not run. If the job was sent
+// to a runner, awaitRunningLease waits for its start, at most for the timeout.
 func (p *Pool) awaitRunningLease(ctx context.Context, seq int64, timeout time.Duration) *lease {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -185,12 +187,12 @@ func (p *Pool) awaitRunningLease(ctx context.Context, seq int64, timeout time.Du
 	return h
 }
 
-// signalStartWait is how long a signal waits for its job to start. Runners normally report a start
-// with the next results, but immediately if the service watches the job.
+// signalStartWait is how long Signal waits for the report that the job has started. Runners normally send
+// this report with their next results. They send it immediately for jobs that the service watches.
 const signalStartWait = 100 * time.Millisecond
 
-// WatchEnd makes the runner of a job report the job's end immediately. This applies to the current
-// attempt and later ones, until the caller calls the returned function stop.
+// WatchEnd makes the runner of a job report the job's end immediately. This applies to the current attempt
+// and to later attempts, until the caller calls the returned function stop.
 func (p *Pool) WatchEnd(seq int64) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,12 +209,12 @@ func (p *Pool) WatchEnd(seq int64) (stop func()) {
 	}
 }
 
-// ReadOutput reads output of a running job after a cursor. With wait, it waits for output until the lease
-// ends. Without wait, a runner that does not answer causes an error that names the runner.
+// ReadOutput reads the output of a running job after the position cursor. If wait is true, it waits until
+// there is output or the lease ends. If wait is false and the runner does not answer, it returns an error
+// that names the runner.
 //
-// ok is false if the job's runner is not connected or the lease has ended. After the end of the
-// lease, the store has the output or will get it, or the job runs under another lease. See
-// wire.ReadOutputReply for the result.
+// ok is false if the job's runner is not connected or the lease has ended. If the lease has ended, the
+// store has the output or will get it, or the job runs under another lease.
 func (p *Pool) ReadOutput(ctx context.Context, seq int64, cursor [2]int64, wait bool) (
 	chunk *wire.ReadOutputReply, ok bool, err error,
 ) {
@@ -235,8 +237,8 @@ func (p *Pool) ReadOutput(ctx context.Context, seq int64, cursor [2]int64, wait 
 	chunk, err = conn.ReadOutput(readCtx, h.wireLease(), cursor, leaseDone)
 	switch {
 	case errors.Is(err, runner.ErrNoReply):
-		// The caller reads the job's state from the store, or uses RunnerConnected to wait for the next
-		// connection.
+		// This is no error: the caller reads the job's state from the store, or waits for the next connection
+		// with RunnerConnected.
 		return nil, false, nil
 	case err != nil && ctx.Err() == nil:
 		return nil, false, p.unresponsiveError(conn.HelloReply.PID, h)

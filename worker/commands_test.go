@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// callResult is the result of Cancel and similar calls.
+// callResult contains the results of Cancel or a similar call.
 type callResult struct {
 	leased bool
 	err    error
@@ -80,7 +80,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	check(t, "dropped", len(received[*wire.Drop](f)), 0)
 }
 
-// If a job starts while Cancel takes it back, Cancel kills the job.
+// If a job starts while Cancel tries to take it back, Cancel kills the job.
 func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -99,8 +99,8 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// Cancel returns if the job ends by itself first, and the job keeps its own end. A caller whose
-// context ends gets the context's error. Cancelling a job that is not leased returns immediately.
+// If the job ends by itself first, Cancel returns, and the job is not cancelled. If the caller's context
+// ends, Cancel returns its error. For a job that is not leased, Cancel returns immediately.
 func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -116,7 +116,7 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	check(t, "answer of a job that is not leased", receive(t, "an answer", cancelAsync(p, 1)), callResult{false, nil})
 }
 
-// A watch of a job applies to its running attempt and to later attempts, until the watch is stopped.
+// WatchEnd applies to the running attempt of a job and to later attempts, until the caller stops the watch.
 func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0, 0)
 	s.awaitState(1, queue.Processing)
@@ -134,8 +134,8 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	check(t, "number of watches", len(received[*wire.ReportImmediately](f)), 2)
 }
 
-// A read that waits for output ends with the lease, even if the runner never replies to the read.
-// The lease may end because the job returns to the queue or because the attempt ends.
+// A call of ReadOutput that waits for output ends with the lease, even if the runner never replies. The
+// lease may end because the job returns to the queue or because the attempt ends.
 func TestReadEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
 		"given back": &wire.DropReply{Lease: lease(1), Dropped: true},
@@ -148,7 +148,7 @@ func TestReadEndsWithItsLease(t *testing.T) {
 			s.enqueue(0)
 			awaitFrame[*wire.Drop](t, f, 1)
 			answer := make(chan callResult, 1)
-			go func() { // this goroutine ends when the lease or the test ends
+			go func() { // this goroutine ends with the lease or the test
 				_, ok, err := p.ReadOutput(t.Context(), 1, [2]int64{}, true)
 				answer <- callResult{ok, err}
 			}()
@@ -160,8 +160,8 @@ func TestReadEndsWithItsLease(t *testing.T) {
 	}
 }
 
-// If more jobs run than workers are wanted, WaitForScaleDown ends the youngest at the deadline and returns
-// them to the queue. The oldest continue.
+// If more jobs run than workers are wanted, WaitForScaleDown ends the youngest jobs at the deadline and
+// returns them to the queue. The oldest jobs continue.
 func TestSettleEndsYoungestJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -185,13 +185,13 @@ func TestSettleEndsYoungestJobs(t *testing.T) {
 	check(t, "killed", len(received[*wire.Kill](f)), 1)
 }
 
-// signalingContext is a context that reports when a caller waits for it.
+// signalingContext is a context that sends to waitSignal when a caller waits for its end.
 type signalingContext struct {
 	context.Context
 	waitSignal chan struct{}
 }
 
-// Done implements context.Context.
+// Done implements context.Context. It sends to waitSignal if the channel has room.
 func (c signalingContext) Done() <-chan struct{} {
 	select {
 	case c.waitSignal <- struct{}{}:
@@ -218,8 +218,9 @@ func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	f.sync()
 }
 
-// If a job waits in the runner, the change is stored together with its return to the queue. If the job
-// has started in the meantime, it keeps running and ChangeUnstarted returns ErrAttemptStarted.
+// If a job waits in the runner, ChangeUnstarted stores the change together with the job's return to the
+// queue. If the job has started in the meantime, it continues, and ChangeUnstarted returns
+// ErrAttemptStarted.
 func TestChangeRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -260,8 +261,8 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	check(t, "leased", len(s.leasedJobs()), 0)
 }
 
-// If the end of a job is being stored, ChangeUnstarted waits until it is stored, and reports that the job is
-// not leased.
+// If the end of a job is just being stored, ChangeUnstarted waits until it is stored, and returns false,
+// because the job is not leased any more.
 func TestChangeWaitsForEndBeingStored(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -370,8 +371,8 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// Outputs that only runners can delete are deleted by one runner of each directory. PurgeOutputs fails if
-// no runner of some directory answers, or if no runner is connected.
+// PurgeOutputs uses one runner in each directory of runners. It fails if there is a directory in which no
+// runner answers, or if no runner is connected.
 func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -407,8 +408,8 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	check(t, "deleted once both answer", p.PurgeOutputs(t.Context(), refs), true)
 }
 
-// A user who ends another user's job waits no longer than a stop does, even if the job sets a
-// longer kill_after.
+// If a user ends another user's job, the job gets no longer grace period than at a stop, even if its
+// kill_after is longer.
 func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	drafts := []queue.Job{{
@@ -427,7 +428,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 }
 
-// Outputs are deleted by the newest runner of a directory that answers.
+// PurgeOutputs uses the newest runner of a directory that answers.
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

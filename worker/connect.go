@@ -17,24 +17,23 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file connects the service to its runners. A runner whose directory is known is a contact
-// until it is connected, or is found dead and recovered. Each contact has a goroutine that retries,
-// so a runner that hangs delays only its own jobs.
+// This file connects the service to its runners. While the service is trying to connect to a runner, the
+// runner is a contact. A contact ends when the runner is connected, or when it is found dead and its jobs
+// are recovered. Each contact has its own goroutine, so a runner that hangs delays only its own jobs.
 
-// These are the delays in connecting to runners, and in replacing them. See docs/decisions/0076.
+// These constants are delays in connecting to runners and in replacing them. See docs/decisions/0076.
 const (
-	// adoptTimeout is how long a starting service waits to adopt the jobs of earlier services. Then it
-	// serves requests and claims jobs, and adopts the remaining jobs when their runners answer.
+	// adoptTimeout is how long a starting service waits until it has adopted the jobs of earlier services.
+	// After that, it serves requests and claims jobs. It adopts the remaining jobs when their runners answer.
 	adoptTimeout = time.Second
-	// replaceAfter is how long the runner for new jobs may be unreachable before another one
-	// replaces it.
+	// replaceAfter is how long the runner for new jobs may be unreachable before the pool starts another one.
 	replaceAfter    = 2 * time.Second
 	contactRetryMin = 10 * time.Millisecond
 	contactRetryMax = time.Second
 	spawnRetryMin   = 100 * time.Millisecond
 	spawnRetryMax   = 30 * time.Second
-	// launcherRetryMax is the longest retry delay while no launcher is available; a failed request
-	// costs little.
+	// launcherRetryMax is the longest retry delay while no launcher is available. It can be short, because a
+	// failed request to the launcher costs little.
 	launcherRetryMax = time.Second
 )
 
@@ -42,29 +41,30 @@ const (
 type runnerContact struct {
 	dir            string
 	origin         contactOrigin
-	maxAssignedSeq int64 // the store's highest assigned job number; 0 unless origin.existedAtStart
+	maxAssignedSeq int64 // highest job number assigned at the start of the service; 0 if the runner was started later
 	tryingSince    time.Time
-	dead           bool // the runner is dead; guarded by the pool's mu
+	dead           bool // the runner was found dead; guarded by the pool's mu
 }
 
-// contactOrigin says how the pool knows a contact.
+// contactOrigin says how the pool learned of a contact.
 type contactOrigin uint8
 
 const (
 	contactLost contactOrigin = iota // the connection was lost, or was never made to a new runner
-	// contactCurrent means that the connection to the runner for new jobs was lost. After a
-	// reconnection this runner gets new jobs again.
+	// contactCurrent means that the connection to the runner for new jobs was lost. When this runner is
+	// connected again, it gets new jobs again.
 	contactCurrent
 	contactFound // the runner's directory existed when the service started
-	// contactUnknown is like contactFound, but the store has no record of the runner. An unknown runner
-	// may be used if it is alive. If it is dead, it held no jobs of this queue.
+	// contactUnknown is like contactFound, but the store has no record of the runner. If such a runner is
+	// alive, it may be used. If it is dead, it had no jobs of this queue.
 	contactUnknown
 )
 
 // existedAtStart reports whether the runner's directory existed when the service started.
 func (o contactOrigin) existedAtStart() bool { return o >= contactFound }
 
-// unreachableDeadline returns the time at which the pool has tried to connect to the runner for limit.
+// unreachableDeadline returns the deadline at which the pool will have tried to connect for the duration
+// limit.
 func (c *runnerContact) unreachableDeadline(limit time.Duration) deadline {
 	return deadlineAfter(c.tryingSince, limit)
 }
@@ -72,17 +72,16 @@ func (c *runnerContact) unreachableDeadline(limit time.Duration) deadline {
 // contactResult is the outcome of a contact. Exactly one field is set.
 type contactResult struct {
 	client     *runner.Client // the runner is alive and connected
-	deadRunner *deadRunner    // the runner was dead and is recovered
+	deadRunner *deadRunner    // the runner was dead, and its files were read
 	err        error          // the service cannot continue
 }
 
-// ErrStoreOlder means that a runner has a job with a number that the store has never assigned. The store
-// is older than the runner's jobs.
-// See docs/decisions/0035.
+// ErrStoreOlder means that a runner has a job with a number that the store has never assigned. So the store
+// is older than the runner's jobs: it was probably restored from a backup. See docs/decisions/0035.
 var ErrStoreOlder = errors.New("a running runner has jobs that were never enqueued in this queue")
 
-// adoptLeases starts to connect to living runners and to recover dead ones. It adds every lease of
-// earlier services to the pool, which keeps the lease until its runner is found.
+// adoptLeases adds the leases of earlier services to the pool. It starts to connect to living runners and
+// to recover dead ones. The pool keeps each lease until its runner is found.
 func (l *loop) adoptLeases() error {
 	found, err := l.cfg.RunnerLocation.ListDirs()
 	if err != nil {
@@ -93,7 +92,7 @@ func (l *loop) adoptLeases() error {
 		return err
 	}
 	maxAssignedSeq := previous.LastSeq
-	if previous.IsCopy { // the store is a copy or was restored, so runners may have newer jobs
+	if previous.IsCopy { // the store is a copy or was restored, so runners may have jobs with higher numbers
 		maxAssignedSeq = math.MaxInt64
 	}
 	contacts := l.contactsFor(found, previous.RunnerDirs, maxAssignedSeq)
@@ -118,15 +117,16 @@ func (l *loop) adoptLeases() error {
 	return nil
 }
 
-// maxUnknownRunners is the maximum number of runners in account directories that the service contacts
-// although the store does not know them. A runner that an earlier service started but did not
-// record is idle and ends itself.
+// maxUnknownRunners limits how many runners the service contacts that are in an account's directory and
+// that the store does not know. It can ignore further ones: a runner that an earlier service started but
+// did not record has no jobs and ends itself.
 const maxUnknownRunners = 16
 
-// contactsFor returns the contacts for a starting service. maxAssignedSeq is the highest job number
-// that the store has assigned. An account can create any files in the directory of its runners. So
-// contactsFor ignores an unknown runner in another account's directory, unless jobs run as that
-// account now. It returns at most maxUnknownRunners unknown runners.
+// contactsFor returns the contacts for a starting service, given the existing runner directories and those
+// that the store has recorded. maxAssignedSeq is the highest job number that the store has assigned. An
+// account can create any files in the directory of its runners. So contactsFor ignores an unrecorded runner
+// in the directory of an account, except if this is the account that jobs run as now. It returns at most
+// maxUnknownRunners unrecorded runners of accounts.
 func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list []*runnerContact) {
 	unknown := 0
 	for _, dir := range dirs {
@@ -142,8 +142,8 @@ func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list 
 	return list
 }
 
-// connectOrRecover connects to a runner, or recovers it if it is dead. It retries until one of
-// these succeeds.
+// connectOrRecover connects to a runner, or recovers it if it is dead, and passes the result to Run. It
+// retries in the background until it succeeds.
 func (l *loop) connectOrRecover(c *runnerContact) {
 	l.mu.Lock()
 	l.runners.contacts[c.dir] = c
@@ -161,7 +161,7 @@ func (l *loop) connectOrRecover(c *runnerContact) {
 				l.cfg.Log.Error("the service cannot find out which jobs of a runner have ended, so these jobs stay in state "+
 					"processing; trying again; see: queuectl doctor", "dir", c.dir, "error", err)
 			}
-			l.wake() // Run checks whether another runner is needed now
+			l.wake() // makes Run check whether another runner is needed now
 			if !sleepOrDone(l.ctx, wait) {
 				return
 			}
@@ -180,16 +180,16 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (f contactResul
 		f.deadRunner, err = p.recoverRunner(ctx, c)
 		return f, err
 	}
-	// Each attempt to connect needs a new epoch: the runner may have accepted the previous epoch,
-	// although its answer came too late.
+	// Use a new epoch for each attempt to connect. The runner may have accepted the previous epoch, although
+	// its answer came too late, and it accepts only higher ones.
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
 		return f, err
 	}
 	client, err := runner.Connect(c.dir, epoch, p.cfg.Version)
 	switch {
-	// Only a trusted runner's refusal ends the service. A runner that has switched to another
-	// account may send any answer.
+	// This refusal ends the service, because a service with a newer database is using the runner. Ignore it
+	// from a runner that has switched to another account, because such a runner may send any answer.
 	case errors.Is(err, runner.ErrNewerDatabase) && !runner.HasSwitchedAccount(c.dir):
 		return contactResult{err: fmt.Errorf("%w (the runner in %s)", err, c.dir)}, nil
 	case err != nil:
@@ -205,7 +205,8 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (f contactResul
 	return contactResult{client: client}, nil
 }
 
-// nextEpoch raises the service's epoch and returns it. It retries temporary errors until ctx ends.
+// nextEpoch raises the epoch in the store by one and returns it. After a temporary error it tries again
+// until ctx ends.
 func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
 		epoch, err := p.store.NextEpoch(ctx)
@@ -219,7 +220,7 @@ func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	}
 }
 
-// finishContact handles the outcome of a contact in Run's goroutine.
+// finishContact handles the result of a contact. It runs in Run's goroutine.
 func (l *loop) finishContact(c *runnerContact, f contactResult) error {
 	if f.err != nil {
 		return f.err
@@ -234,8 +235,7 @@ func (l *loop) finishContact(c *runnerContact, f contactResult) error {
 	l.mu.Unlock()
 	if f.client != nil {
 		l.adopt(f.client, state)
-		// This settles the leases that the runner does not know. They were sent to the runner, but
-		// never arrived.
+		// Settle the leases that were sent to the runner but never arrived: the runner does not know them.
 		l.settleDeadRunner(&deadRunner{dir: c.dir, RecoveryResult: runner.RecoveryResult{SameBoot: true}})
 	} else {
 		l.finishRecovery(f.deadRunner)
@@ -246,22 +246,22 @@ func (l *loop) finishContact(c *runnerContact, f contactResult) error {
 	return nil
 }
 
-// adopt takes over the attempts that a connected runner runs, and the attempts whose results the runner
-// still keeps.
+// adopt assigns the leases of a connected runner's attempts to the new connection. These are the attempts
+// that run and those whose results the runner still keeps.
 func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	conn := newRunnerConn(c, state)
 	l.mu.Lock()
 	for _, a := range c.HelloReply.Attempts {
 		h := l.leases.byLease[queue.Lease(a.Lease)]
 		switch {
-		case h == nil: // the lease of the job has ended, so the attempt is not needed
+		case h == nil: // the lease has ended, so this attempt must not run
 			l.cfg.Log.Warn("a runner still has a job that the queue does not list as running, so the service ends the "+
 				"job's process there", "runner", c.HelloReply.PID, "job", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease},
 				&wire.Kill{Lease: a.Lease, Cause: int64(queue.EndStopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil || h.phase.neverSent():
-			continue // another runner holds the lease, or no runner ever received it
+			continue // another runner has the lease, or no runner has ever received it
 		}
 		h.assignToLocked(conn)
 		if a.PID != 0 {
@@ -287,8 +287,8 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	return conn
 }
 
-// resendRequestsLocked repeats the requests for a lease, since they may have been lost with an earlier
-// connection.
+// resendRequestsLocked sends the pending requests about a lease again. They may have been lost with an
+// earlier connection.
 func (l *loop) resendRequestsLocked(h *lease) {
 	if l.leases.watcherCounts[h.job.Seq] > 0 {
 		h.conn.Send(&wire.ReportImmediately{Lease: h.wireLease()})
@@ -301,7 +301,7 @@ func (l *loop) resendRequestsLocked(h *lease) {
 	}
 }
 
-// recordStartLocked records that an attempt runs, and adds its start to the pending report.
+// recordStartLocked records that an attempt runs, and adds its start to the pending report for the store.
 func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
 	hadStarted := h.hasStarted()
 	if !h.markStartedLocked() {
@@ -318,7 +318,7 @@ func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
 	}
 }
 
-// receiveFrames passes the frames of a runner to Run until the connection ends.
+// receiveFrames passes the frames of a runner to Run until the connection ends. It then passes the end.
 func (l *loop) receiveFrames(conn *runnerConn) {
 	deliver := func(d delivery) {
 		select {
@@ -358,21 +358,21 @@ func (l *loop) connectionEnded(conn *runnerConn) {
 	if conn.state == connCurrent {
 		origin = contactCurrent
 	}
-	finished := conn.dismissed && !hasOpenLease // a Shutdown caused the end of the connection
+	finished := conn.dismissed && !hasOpenLease // the runner ended because of a Shutdown
 	l.mu.Unlock()
 	if finished {
-		// The runner's results must be stored before its directory is removed.
+		// Remove the directory only after the next exchange, which stores the runner's results.
 		l.session.afterExchange = append(l.session.afterExchange, func() { l.removeDismissed(l.ctx, conn.Dir) })
 	} else {
 		l.connectOrRecover(&runnerContact{dir: conn.Dir, origin: origin, tryingSince: time.Now()})
 	}
 }
 
-// removeDismissed removes the directory of a dismissed runner that was killed before it could remove
-// the directory itself. Callers call it only after the runner's results are stored.
+// removeDismissed removes the directory of a dismissed runner (one that got a Shutdown) if the runner was
+// killed before it could do this itself. Call it only after the runner's results are stored.
 func (p *Pool) removeDismissed(ctx context.Context, dir string) {
-	// Remove the directory only after two checks have found the runner dead. During the first
-	// check, the ending runner may still be removing the directory itself.
+	// Remove the directory only after two checks have found the runner dead. At the time of the first check,
+	// the runner may still be removing the directory.
 	foundDead := 0
 	for wait := contactRetryMin; wait <= contactRetryMax && sleepOrDone(ctx, wait); wait *= 2 {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -389,13 +389,13 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 		case recoverer != nil:
 			runner.RemoveDeadRunner(dir, recoverer.Client)
 		case !p.cfg.RunnerLocation.External():
-			runner.RemoveDeadRunner(dir, nil) // if this fails, the next start of the service tries again
+			runner.RemoveDeadRunner(dir, nil) // if this fails, the next service tries again at its start
 		}
 		return
 	}
 }
 
-// ensureRunner starts a runner for new jobs if none exists and none is expected soon.
+// ensureRunner starts a runner for new jobs if no such runner exists and none is expected soon.
 func (l *loop) ensureRunner() {
 	l.mu.Lock()
 	needed := !l.stopping && l.runners.lacksCurrentLocked()
@@ -412,19 +412,19 @@ type runnerPurpose uint8
 
 const (
 	forNewJobs runnerPurpose = iota // all new jobs
-	forSuspect                      // one suspect; see isolation.go
+	forSuspect                      // one job that may have killed its last runner (a suspect; see isolation.go)
 	forUser                         // the jobs of one user
 )
 
-// spawn starts a runner in the background. For forNewJobs it retries until a runner has started;
-// for other purposes it tries once. Run adopts the runner and calls onSpawned, with mu held, with
-// the connection or the error.
+// spawn starts a runner in the background. For forNewJobs, it retries until a runner has started. For other
+// purposes, it tries once. Then Run adopts the runner, and calls onSpawned with the connection or the
+// error, while it holds mu.
 func (l *loop) spawn(jobs runnerPurpose, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
 		for wait := spawnRetryMin; ; wait = min(2*wait, spawnRetryMax) {
 			client, dir, err := l.trySpawn(l.ctx, jobs == forSuspect)
-			if err != nil && dir != "" { // the new runner has died or hangs
+			if err != nil && dir != "" { // a runner was started, but it has died or hangs
 				c := &runnerContact{dir: dir, tryingSince: time.Now()}
 				l.post(func() error { l.connectOrRecover(c); return nil })
 			}
@@ -455,7 +455,7 @@ func (l *loop) spawn(jobs runnerPurpose, onSpawned func(*runnerConn, error)) {
 	})
 }
 
-// adoptSpawned adopts a runner that was started, and passes it to onSpawned.
+// adoptSpawned adopts a runner that spawn has started, and passes the connection or err to onSpawned.
 func (l *loop) adoptSpawned(client *runner.Client, jobs runnerPurpose, onSpawned func(*runnerConn, error), err error) {
 	var conn *runnerConn
 	if err == nil {
@@ -470,8 +470,8 @@ func (l *loop) adoptSpawned(client *runner.Client, jobs runnerPurpose, onSpawned
 	onSpawned(conn, err)
 }
 
-// trySpawn starts a runner and connects to it. dir is the directory of that runner; it is "" if no
-// runner was started.
+// trySpawn starts a runner and connects to it. dir is the runner's directory, or "" if no runner was
+// started. After an error, dir may be set without a client.
 func (p *Pool) trySpawn(ctx context.Context, isolated bool) (client *runner.Client, dir string, err error) {
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {

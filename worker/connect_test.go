@@ -36,10 +36,10 @@ func (s *recordingStore) leaseAll(started ...int64) {
 	}
 }
 
-// A pool adopts the jobs that an earlier service left in a living runner. A running job continues
-// with its process, whether or not its start was recorded. A job that waits in the runner stays
-// there. A result is settled and acknowledged. Of the jobs that the runner does not know, a claimed
-// one returns to the queue and a started one is lost.
+// A pool adopts the jobs that an earlier service left in a living runner. A running job continues, even if
+// its start was not recorded. A job that waits in the runner stays there. A result is settled and
+// acknowledged. A job that the runner does not know returns to the queue if it was only claimed, and is
+// lost if it had started.
 func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -51,7 +51,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
-	f.ignoresStarts = true // if it answered Start frames, it would report the waiting job as started
+	f.ignoresStarts = true // otherwise it would report the waiting job as started
 	f.helloReply.Attempts = []wire.Attempt{
 		runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)},
 	}
@@ -67,7 +67,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		check(t, "running attempts", p.LeasedAttemptNumber(seq), 1)
 	}
 	s.checkState(lost, queue.Dead, queue.ReasonLost)
-	// The job that returned to the queue gets the worker of the job that ended.
+	// The job that returned to the queue starts on the worker of the job that ended.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	check(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
 	s.checkState(waiting, queue.Pending, "")
@@ -85,9 +85,9 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	}
 }
 
-// A living runner whose connection breaks is connected again with a higher epoch. The runner keeps
-// its running jobs and repeats its results. If the runner does not know a job, the job returns to
-// the queue if it was only claimed, and is lost if it had started.
+// If the connection to a living runner breaks, the pool connects again with a higher epoch. The runner
+// keeps its running jobs and sends its results again. A job that the runner does not know returns to the
+// queue if it was only claimed, and is lost if it had started.
 func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s, f, p := startPool(t, 3, 0, 0, 0)
 	for seq := range int64(3) {
@@ -124,8 +124,8 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	}
 }
 
-// If a runner dies, its started jobs are lost, its other jobs return to the queue, and a new runner
-// gets the next jobs.
+// If a runner dies, the jobs that it has started are lost, its other jobs return to the queue, and a new
+// runner gets the next jobs.
 func TestDeadRunnerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -147,8 +147,8 @@ func TestDeadRunnerIsReplaced(t *testing.T) {
 	s.awaitState(2, queue.Completed)
 }
 
-// A dead runner's directory that cannot be removed does not end the service. On Windows this
-// happens while a virus scanner or a backup reads a file in it.
+// If a dead runner's directory cannot be removed, the service continues. On Windows, this happens while a
+// virus scanner or a backup reads a file in the directory.
 func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -200,8 +200,8 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	s.awaitState(1, queue.Completed)
 }
 
-// Recovery of a dead runner does not end processes of a lease whose runner is not known yet. They
-// may run in another runner, which the starting service has not connected to yet.
+// The recovery of a dead runner does not end processes of a lease whose runner is not known yet. They may
+// belong to another runner, to which the starting service has not connected yet.
 func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -221,8 +221,8 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 		receive(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
-// While root's runner cleans up after a dead runner, it keeps sending frames. The pool receives the
-// Recovered frame, however many frames come before it.
+// While a runner of root cleans up after a dead runner, it continues to send frames. The pool receives the
+// RecoverReply, even if many frames come before it.
 func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -245,7 +245,7 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 }
 
 // If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrStoreOlder.
-// This holds even if the pool connects only after other jobs got those numbers. The runner's jobs
+// This is true even if other jobs have got these numbers before the pool connects. The runner's jobs
 // continue.
 func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 	for name, connectsLate := range map[string]bool{"connects immediately": false, "connects late": true} {

@@ -2,9 +2,9 @@ package worker
 
 import "time"
 
-// This file has the one clock by which the pool notices that a runner or a job start shows no sign
-// of life. A sign of life starts the clock, and the deadline passes if no other one follows in
-// time:
+// This file defines the deadlines by which the pool notices that a runner or the start of a job does not
+// respond. Each sign of life sets a new deadline. If no other sign of life follows within the limit, the
+// deadline passes:
 //
 //	sign of life                       limit                             then
 //	message of a runner                Config.HeartbeatInterval          the pool checks that the runner is alive
@@ -13,7 +13,7 @@ import "time"
 //	Start frame of a job               startDeadline and its margin      the pool takes the job back
 //	SetLeaseDeadline                   its argument                      other nodes may hold the leases
 //
-// The time limit of a single liveness check is that of its context.
+// A single liveness check, in contrast, is limited by its context.
 
 // deadline is the end of a time limit. The zero deadline never passes.
 type deadline struct{ time time.Time }

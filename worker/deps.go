@@ -10,23 +10,23 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// parentJSON describes one dependency of a job, as the job sees it in its input.
+// parentJSON describes one parent of a job, a job on which it depends. The job gets this as JSON.
 type parentJSON struct {
 	ID       string          `json:"id"`
 	State    string          `json:"state"`
 	ExitCode *int64          `json:"exit_code"`
-	Result   json.RawMessage `json:"result"` // null if the parent left no result or belongs to another user
+	Result   json.RawMessage `json:"result"` // nil if the parent left no result or belongs to another user
 }
 
-// Limits for reading dependencies.
+// Limits for reading the results of dependencies.
 const (
 	depsTimeout  = time.Second // time limit of one read
-	maxDepsReads = 2           // limit of concurrent reads, since their data takes memory until the jobs start
+	maxDepsReads = 2           // maximum number of concurrent reads, since the results take memory until the jobs start
 )
 
-// readDeps reads the results of a claimed job's dependencies and then starts the job. A job may
-// have ten thousand dependencies, so the read runs in the background and delays no other job.
-// During the read the lease is kept, so the job occupies a worker.
+// readDeps reads the results of a claimed job's dependencies and then starts the job. A job may have ten
+// thousand dependencies, so the read runs in the background and delays no other job. During the read, the
+// job already counts as one that occupies a worker.
 func (l *loop) readDeps(j queue.Job) {
 	l.mu.Lock()
 	h := l.leases.addLocked(&j, phaseReadingDeps)
@@ -47,7 +47,7 @@ func (l *loop) readDeps(j queue.Job) {
 				return nil
 			}
 			if err == nil {
-				l.leases.removeLocked(j.Lease(), eventDepsRead) // startAll adds the lease again
+				l.leases.removeLocked(j.Lease(), eventDepsRead) // startAll will add the lease again
 				l.mu.Unlock()
 				l.startAll([]queue.Job{j}, false)
 				return nil
@@ -61,8 +61,9 @@ func (l *loop) readDeps(j queue.Job) {
 	})
 }
 
-// dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It
-// adds results of parents of the same user until the output would exceed queue.MaxDependencyResultBytes bytes.
+// dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It adds the
+// results of parents of the same user, as long as the JSON does not exceed queue.MaxDependencyResultBytes
+// bytes.
 func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -9,19 +9,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A drain recalls every job that has not started. It is complete when no job can start any more:
-// every job that was sent to a runner has been dropped, has a process, or has ended.
+// During a drain, no job starts, and every job that has not started is recalled: the pool takes it back
+// from its runner. The drain is complete when no job can start any more. Every job that was sent to a
+// runner has then been dropped, has a process, or has ended.
 //
-// A runner records an attempt in its running table, then starts the process, then records the
-// process. After it has recorded an attempt, it refuses to drop that attempt. But the runner may
-// hang or be stopped before it starts the process. So an answer that it is too late to drop a job
-// does not complete the drain. The drain is complete for a job once the runner sends StartReport or
-// Result, or once the running table names the process. If none of these happens in time,
-// AwaitNoStarts returns an error, because only the end of that runner can prevent the job from
-// starting.
+// A runner first records an attempt in its running table, then starts the process, and then records the
+// process. Once it has recorded an attempt, it refuses to drop the attempt. But the runner may hang before
+// it starts the process. So if a runner refuses to drop a job, the job may still start later. The drain
+// must wait until the runner sends StartReport or Result, or until the running table names the process. If
+// this does not happen in time, AwaitNoStarts returns an error, because only the end of the runner can
+// prevent the start.
 
-// SetDraining starts or ends a drain. During a drain no job is sent to a runner. A job that was sent
-// before may still start until AwaitNoStarts returns.
+// SetDraining starts or ends a drain. During a drain, the pool sends no job to a runner. Jobs that were
+// sent before may still start until AwaitNoStarts has returned.
 func (p *Pool) SetDraining(on bool) {
 	p.mu.Lock()
 	p.draining = on
@@ -31,7 +31,8 @@ func (p *Pool) SetDraining(on bool) {
 	p.wake()
 }
 
-// recallForDrainLocked recalls from all runners the jobs that have not started, if a drain is on.
+// recallForDrainLocked takes all jobs that have not started back from all runners. It does nothing if no
+// drain is on.
 func (p *Pool) recallForDrainLocked() {
 	if p.draining {
 		p.recallLocked(func(*lease) bool { return true })
@@ -41,20 +42,19 @@ func (p *Pool) recallForDrainLocked() {
 // IsDraining reports whether a drain is on.
 func (p *Pool) IsDraining() bool { return locked(p, &p.draining) }
 
-// NoStartsTimeout is how long AwaitNoStarts should wait for a runner that does not answer. A runner
-// does not start jobs that were sent to it more than startDeadline ago. After that time its files
-// show which attempts it may have started.
+// NoStartsTimeout is the timeout that callers should pass to AwaitNoStarts. It is long enough for a runner
+// that does not answer. Such a runner starts no job that was sent more than startDeadline ago. After this
+// time, its files show which attempts it may have started.
 const NoStartsTimeout = startDeadline + startDeadlineMargin + livenessTimeout
 
-// MaxNoStartsWait is the longest time that AwaitNoStarts takes with the timeout NoStartsTimeout.
-// AwaitNoStarts returns only after a check of the runners. A check starts every livenessInterval
-// and takes up to livenessTimeout.
+// MaxNoStartsWait is the longest time that AwaitNoStarts takes with the timeout NoStartsTimeout. It is
+// longer than the timeout, because AwaitNoStarts returns only after a check of the runners. A check starts
+// every livenessInterval and takes up to livenessTimeout.
 const MaxNoStartsWait = NoStartsTimeout + livenessInterval + livenessTimeout
 
-// AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still
-// start after the timeout, it returns an error. The error says how many jobs can start. If a runner
-// does not answer, the error names that runner. If all runners answer, it names a job whose start takes
-// long.
+// AwaitNoStarts waits until no job can start any more, or until the drain ends. If jobs can still start
+// after the timeout, it returns an error with the number of these jobs. If a runner does not answer, the
+// error names the runner. If all runners answer, the error names a job whose start takes long.
 func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	tick := time.NewTicker(livenessInterval)
@@ -80,8 +80,8 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// stillStartingError returns the error about jobs that can still start during a drain. unresponsive
-// is the error about a runner that does not answer; nil if all runners answer.
+// stillStartingError returns the error about jobs that can still start during a drain. unresponsive is the
+// error about a runner that does not answer, or nil if all runners answer.
 func stillStartingError(list []*lease, unresponsive error) error {
 	jobs, more := "this job", ""
 	if len(list) > 1 {
@@ -93,8 +93,8 @@ func stillStartingError(list []*lease, unresponsive error) error {
 	return withConsequence(unresponsive, "draining has begun, but "+jobs+" may still start")
 }
 
-// checkRunnersOf checks concurrently that the runners of leases answer, each runner once. It
-// returns the error about one runner that does not answer, or nil.
+// checkRunnersOf checks concurrently that the runners of the given leases answer. It returns the error
+// about one runner that does not answer, or nil.
 func (p *Pool) checkRunnersOf(ctx context.Context, list []*lease) error {
 	p.mu.Lock()
 	leaseAt := map[leaseLocation]*lease{}

@@ -29,9 +29,8 @@ func checkDraining(t *testing.T, result <-chan error, reason string) {
 	}
 }
 
-// A drain is complete only when each job that the runner received has started, ended or been
-// dropped. The answer that it is too late to drop a job does not mean that the job's process was
-// started.
+// A drain is complete only when each job that the runner received has a process, has ended, or was dropped.
+// If the runner answers that it is too late to drop a job, the job may still start later.
 func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	s, f, p := startPool(t, 3)
 	f.ignoreStarts()
@@ -58,7 +57,8 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	check(t, "started", f.startedJobs(), []int64{1, 2, 3})
 }
 
-// A drain takes jobs back from all runners, including the separate runner of a suspect.
+// A drain takes jobs back from all runners, including the separate runner of a suspect (a job that may have
+// killed its last runner).
 func TestDrainRecallsFromEveryRunner(t *testing.T) {
 	s, _, p, root, _ := startPoolWithSpawns(t, 2, "2.alone", "")
 	separate := newRunner(t, root, "2.alone")

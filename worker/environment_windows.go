@@ -17,8 +17,8 @@ var machineVariables = []string{
 	"SystemDrive", "SystemRoot", "windir",
 }
 
-// addDefaultEnv adds the default variables of a job. They hold the program search path and describe the
-// machine and the account. A variable that the job sets itself takes precedence.
+// addDefaultEnv adds the default variables of a job: the program search path, and descriptions of the
+// machine and the account. The function add ignores variables that the job sets itself.
 func (p *Pool) addDefaultEnv(_ func(name string) bool, add func(name, value string)) {
 	root := os.Getenv("SystemRoot")
 	add("PATH", strings.Join([]string{
@@ -45,8 +45,8 @@ func (p *Pool) addDefaultEnv(_ func(name string) bool, add func(name, value stri
 	add("TMP", f.temp)
 }
 
-// accountFolders holds the folders of the account that the service and its jobs run as. A folder
-// that the account lacks is "".
+// accountFolders contains the paths of the folders of the account that the service and its jobs run as. The
+// path of a folder that the account lacks is "".
 type accountFolders struct{ roaming, local, temp string }
 
 var knownFolders = sync.OnceValue(func() (f accountFolders) {

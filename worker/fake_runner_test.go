@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// These are file names in a runner's directory; package runner defines them.
+// These are names of files in a runner's directory. Package rundir defines them.
 const (
 	lockName = "lock"
 	bootName = "boot-id"
@@ -78,7 +78,7 @@ type fakeRunner struct {
 	times         []time.Time         // arrival time of each frame
 	open          map[wire.Lease]bool // leases that are started and neither ended nor dropped
 	maxOpen       int                 // highest number of leases that were open at the same time
-	syncs         int64               // number of results sent for leases that no pool holds
+	syncs         int64               // number of results that sync has sent
 }
 
 // uniqueName returns the name of a runner below root. It is unique among all tests, because named
@@ -118,8 +118,7 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	return f
 }
 
-// die ends the runner like the end of its process: it frees the lock before it closes the
-// connection.
+// die imitates the end of the runner's process: it frees the lock before it closes the connection.
 func (f *fakeRunner) die() {
 	f.lock.Close()
 	f.listener.Close()
@@ -131,8 +130,8 @@ func (f *fakeRunner) die() {
 	}
 }
 
-// reconnect closes the connection and waits until the service has reconnected. The runner then
-// reports these attempts.
+// reconnect closes the connection and waits until the service has connected again. The runner reports the
+// given attempts to the service.
 func (f *fakeRunner) reconnect(attempts ...wire.Attempt) {
 	f.t.Helper()
 	f.mu.Lock()
@@ -147,7 +146,7 @@ func (f *fakeRunner) reconnect(attempts ...wire.Attempt) {
 	})
 }
 
-// disconnect closes the connection; the runner and its lock stay.
+// disconnect closes the connection. The runner stays alive and keeps its lock.
 func (f *fakeRunner) disconnect() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -336,19 +335,20 @@ func (f *fakeRunner) ignoreStarts() {
 	f.ignoresStarts = true
 }
 
-// setUnresponsive stops answering ReadOutput, TypeInput, Pause and PurgeOutputs frames, or resumes answering.
+// setUnresponsive sets whether the runner ignores ReadOutput, TypeInput, Pause and PurgeOutputs frames or
+// answers them.
 func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unresponsive = unresponsive
 }
 
-// firstUnknownSeq is the first of the job numbers that belong to no job.
+// firstUnknownSeq is the first of the job numbers that sync uses. No job has such a number.
 const firstUnknownSeq = 1 << 40
 
-// sync waits until the pool has handled all earlier frames and has claimed jobs accordingly. It
-// sends two results for leases that no pool holds. The pool acknowledges the first in an exchange
-// after all earlier frames, and the second in an exchange after the claims of the first.
+// sync waits until the pool has handled all earlier frames and has made the claims that follow from them.
+// It sends two results, one after the other, for leases that no pool has. The pool acknowledges the first
+// one after it has handled all earlier frames. It acknowledges the second one after it has made its claims.
 func (f *fakeRunner) sync() {
 	f.t.Helper()
 	for range 2 {
@@ -363,7 +363,7 @@ func (f *fakeRunner) sync() {
 	}
 }
 
-// runningAttempt returns the attempt of a lease while it runs.
+// runningAttempt returns the description of a lease's attempt that is running.
 func runningAttempt(l wire.Lease) wire.Attempt {
 	return wire.Attempt{Lease: l, Slot: 1, PID: pid(l.Seq), StartedAtMillis: 1_800_000_000_000}
 }
@@ -376,5 +376,5 @@ func succeeded(l wire.Lease, runTime time.Duration) *wire.Result {
 	return &wire.Result{Attempt: a, EndedAtMillis: a.StartedAtMillis + runTime.Milliseconds()}
 }
 
-// longRun is a run time that is too long for prefetching.
+// longRun is a run time of jobs that are too long to be prefetched.
 const longRun = time.Minute

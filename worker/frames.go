@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFramesLocked appends the frames that start a job to frames. If a caller watches the job, the
-// frames also make the runner send the job's result immediately.
+// startFramesLocked appends to frames those that start a job. If a caller watches the job, it also appends
+// a frame that makes the runner send the job's result immediately.
 func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
@@ -40,29 +40,32 @@ func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame
 		Nice: j.Nice, NoFile: j.NoFile, NoNewPrivileges: j.NoNewPrivileges,
 		TTY: j.TTY, Secrets: j.Secrets, MaskSecrets: j.MaskSecrets, DependencyResults: j.DependencyResults,
 	})
-	j.DependencyResults = nil // free the memory, as the dependencies may be large
+	j.DependencyResults = nil // free the memory, because the results may be large
 	if p.leases.watcherCounts[j.Seq] > 0 {
 		frames = append(frames, &wire.ReportImmediately{Lease: wire.Lease(j.Lease())})
 	}
 	return frames
 }
 
-// localExpiryMillis returns when a job expires, in milliseconds of this machine's clock; 0 means never.
+// localExpiryMillis returns when a job expires, in milliseconds on the clock of this machine instead of the
+// store's clock. 0 means never.
 func (p *Pool) localExpiryMillis(j *queue.Job) int64 {
 	if j.ExpiresAt == 0 || p.cfg.Clock == nil {
 		return int64(j.ExpiresAt)
 	}
 	offset := queue.MillisOf(time.Now()) - p.cfg.Clock()
-	if offset > -clockTolerance && offset < clockTolerance { // the difference is within the measurement error
+	if offset > -clockTolerance && offset < clockTolerance { // treat both clocks as equal
 		offset = 0
 	}
 	return int64(j.ExpiresAt + offset)
 }
 
-// clockTolerance is the difference between two clocks up to which the pool treats them as equal.
+// clockTolerance is the largest difference between two clocks that the pool ignores, because it may be a
+// measurement error.
 const clockTolerance = queue.Millis(50)
 
-// jobEnvironment returns a job's environment. The job inherits nothing from the service's environment.
+// jobEnvironment returns the environment variables of a job. The job inherits nothing from the service's
+// environment.
 func (p *Pool) jobEnvironment(j *queue.Job) []string {
 	env := make([]string, 0, len(j.Env)+32)
 	isSet := func(name string) bool {
@@ -103,7 +106,7 @@ func (p *Pool) jobEnvironment(j *queue.Job) []string {
 		"QUEUECTL_SOCKET="+p.cfg.Socket)
 }
 
-// outcomeOf converts a result to the outcome that queue.Decide evaluates.
+// outcomeOf converts a result of a runner to an outcome for queue.Decide.
 func outcomeOf(r *wire.Result) queue.Outcome {
 	o := queue.Outcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error, HitMemoryLimit: r.AtMemoryLimit}
 	switch {
@@ -127,8 +130,8 @@ func outcomeOf(r *wire.Result) queue.Outcome {
 	return o
 }
 
-// settlementLocked returns the settlement for a result. h is the lease of the result, and dir is the
-// directory of the runner that sent it.
+// settlementLocked returns the settlement for a result: what the store must record about the end of the
+// attempt. h is the lease of the result, and dir is the directory of the runner that sent it.
 func (p *Pool) settlementLocked(h *lease, r *wire.Result, dir string) store.Settlement {
 	j := &h.job
 	a := queue.Attempt{
@@ -138,7 +141,7 @@ func (p *Pool) settlementLocked(h *lease, r *wire.Result, dir string) store.Sett
 		Leftovers: int(r.Leftovers), DroppedBytes: r.DroppedBytes, Output: r.Output, OutputRef: r.OutputRef,
 	}
 	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {
-		a.OutputRef = "" // ignore it: a runner may name only the output of this lease
+		a.OutputRef = "" // a runner may name only the output file of this lease
 	}
 	if a.OutputRef != "" {
 		a.OutputBytes = runner.OutputSize(filepath.Dir(dir), a.OutputRef, j.OutputLimit)

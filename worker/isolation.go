@@ -10,31 +10,30 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file starts separate runners for jobs that may harm others.
+// This file starts separate runners for jobs that may harm other jobs.
 //
-// If a runner dies, any of its jobs may have killed it. Each of them is a suspect, and its next
-// attempt runs in a separate runner. If the separate runner dies too, only this job can be the
-// cause.
+// If a runner dies, any of its jobs may have killed it. So each of these jobs is a suspect: its next
+// attempt runs in a separate runner. If the separate runner dies too, only this job can be the cause.
 //
-// If starts of a user's jobs have hung and delayed other users, all jobs of this user run in a
-// separate runner.
+// If programs of a user's jobs have hung at their start, they have delayed other users. All jobs of this
+// user then run in a separate runner.
 
-// isolation holds Run's state about jobs in separate runners.
+// isolation is the state about jobs in separate runners. Only Run's goroutine uses it.
 type isolation struct {
 	users              map[int]*isolatedUser // users whose starts have hung, by uid
-	spawningForSuspect bool                  // a runner for a suspect is starting
-	// spawnPause is how long suspects wait after the next failure to start a separate runner. It
-	// doubles with each such failure.
+	spawningForSuspect bool                  // a separate runner for a suspect is being started
+	// spawnPause is how long suspects must wait if a separate runner cannot be started the next time. It
+	// doubles with each failure.
 	spawnPause      time.Duration
 	nextSuspectAt   time.Time // earliest time at which the next suspect may start
-	lastPostponedTo time.Time // time at which the last postponed suspect may be claimed again
+	lastPostponedTo time.Time // time at which the job that was postponed last may be claimed again
 }
 
-// startAll sends claimed jobs to runners: suspects to separate runners, jobs of users whose starts
-// have hung to their user's runner, and all others to the current runner. It holds or postpones
-// jobs that may not start on this node, and reads the results of dependencies for jobs that need
-// them. If allStored is set, all earlier results are stored, so startAll sends the pending
-// acknowledgements with the jobs.
+// startAll sends claimed jobs to runners. It sends suspects to separate runners, jobs of users whose starts
+// have hung to the separate runner of their user, and all other jobs to the current runner. It does not
+// start jobs that may not start on this node, and first reads the results of dependencies for jobs that
+// need them. allStored means that all earlier results are stored. startAll then sends the pending
+// acknowledgements together with the jobs.
 func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	regular := jobs[:0]
 	var suspects []queue.Job
@@ -62,11 +61,11 @@ func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	}
 }
 
-// ErrWrongNode means that a job may start on other nodes of the queue, but not on this one.
+// ErrWrongNode means that a job may not start on this node, but may start on other nodes of the queue.
 var ErrWrongNode = errors.New("the job cannot start on the node that tried last, and waits for another node")
 
-// settleForbidden settles a job that may not start on this node. If cause is ErrWrongNode, the job
-// waits for another node. For any other cause the job is held.
+// settleForbidden ends the lease of a job that may not start on this node. If cause is ErrWrongNode, the
+// job waits for another node. For any other cause, the job is held until a user releases it.
 func (l *loop) settleForbidden(j *queue.Job, cause error) {
 	end, text := queue.EndAccountChanged, cause.Error()
 	if errors.Is(cause, ErrWrongNode) {
@@ -83,19 +82,19 @@ func (l *loop) settleForbidden(j *queue.Job, cause error) {
 
 // These constants limit suspects.
 const (
-	// maxSuspects is how many suspects run concurrently. Each needs a runner process of 11 MB, and a
-	// watchdog too if the runner is root's. A runner with thousands of workers leaves thousands of
-	// suspects when it dies. See docs/decisions/0050.
+	// maxSuspects is how many suspects run concurrently. Each needs a runner process of 11 MB and, if the
+	// runner is root's, also a watchdog. When a runner with thousands of workers dies, there are thousands of
+	// suspects. See docs/decisions/0050.
 	maxSuspects = 16
-	// suspectInterval is the minimum time between the returns of two postponed suspects to the queue.
-	// So no more suspects return than can be started.
+	// suspectInterval is the minimum time between the ends of the delays of two postponed suspects. So the
+	// queue does not offer more suspects than can be started.
 	suspectInterval = time.Second / maxSuspects
 	// minPostponeDelay is the minimum time for which a job is postponed.
 	minPostponeDelay = time.Second
 )
 
-// startSuspects starts a runner for each suspect, one after the other. It postpones suspects beyond
-// the limit.
+// startSuspects starts a separate runner for each suspect, one after the other. It postpones suspects that
+// exceed maxSuspects.
 func (l *loop) startSuspects(suspects []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +108,8 @@ func (l *loop) startSuspects(suspects []queue.Job) {
 	l.spawnForSuspectLocked()
 }
 
-// spawnForSuspectLocked starts a runner for the next waiting suspect, unless another one is starting.
+// spawnForSuspectLocked starts a separate runner for the next waiting suspect. It does nothing while a
+// runner for another suspect is being started.
 func (l *loop) spawnForSuspectLocked() {
 	if l.isolation.spawningForSuspect {
 		return
@@ -125,7 +125,7 @@ func (l *loop) spawnForSuspectLocked() {
 
 func isSuspect(j *queue.Job) bool { return j.NeedsIsolation }
 
-// suspectLimitErrorLocked returns why no further suspect may start now, or nil.
+// suspectLimitErrorLocked returns the reason why no further suspect may start now, or nil if one may.
 func (l *loop) suspectLimitErrorLocked() error {
 	if time.Now().Before(l.isolation.nextSuspectAt) {
 		return errors.New("the job waits for a separate runner, because its last runner died; the service could " +
@@ -144,10 +144,9 @@ func (l *loop) suspectLimitErrorLocked() error {
 	return nil
 }
 
-// suspectRunnerSpawnedLocked sends a suspect to the runner that was started for it. If that runner could not
-// be started, all waiting suspects are postponed. The pool then claims fewer jobs for a while, as after
-// any shortage. Suspects wait for longer than this pause. If they returned sooner, they would take all
-// claims.
+// suspectRunnerSpawnedLocked sends a suspect to the runner that was started for it. If err says that no
+// runner could be started, it postpones all waiting suspects and pauses claims, as after any shortage. The
+// suspects wait longer than this pause, so that the next claims get other jobs.
 func (l *loop) suspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error) {
 	l.isolation.spawningForSuspect = false
 	if err == nil {
@@ -166,8 +165,8 @@ func (l *loop) suspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error)
 	l.spawnForSuspectLocked()
 }
 
-// sendJobLocked sends a job to the runner that was started for it. If jobs may not start now, it returns
-// the job to the queue.
+// sendJobLocked sends a job to the separate runner that was started for it. If no job may start now, it
+// returns the job to the queue.
 func (l *loop) sendJobLocked(h *lease, conn *runnerConn) {
 	if !l.mayStartLocked() {
 		l.returnToQueueLocked(h)
@@ -180,13 +179,13 @@ func (l *loop) sendJobLocked(h *lease, conn *runnerConn) {
 	conn.Send(l.startFramesLocked(nil, &h.job)...)
 }
 
-// postpone returns jobs to the queue with a delay. Without the delay they would be at the head of the
-// queue. The next claim would then take the same jobs again instead of others.
+// postpone returns jobs to the queue with a delay. Without the delay, the next claim would take the same
+// jobs again instead of others.
 func (l *loop) postpone(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := queue.Decide(j, queue.Outcome{EndCause: queue.EndNeverStarted, Error: cause.Error()}, l.cfg.Policy())
-		// This job did not cause the shortage, so the shortage does not count in the job's Shortages.
+		// Do not count the shortage in the job's Shortages, because this job did not cause it.
 		d.Reason = queue.ReasonShortage
 		d.Delay = l.isolation.nextPostponeDelay(time.Now())
 		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
@@ -194,7 +193,8 @@ func (l *loop) postpone(jobs []queue.Job, cause error) {
 	l.wake()
 }
 
-// nextPostponeDelay returns for how long the next job is postponed.
+// nextPostponeDelay returns the delay for the next job to postpone. The delays of successive jobs end
+// suspectInterval apart.
 func (i *isolation) nextPostponeDelay(now time.Time) time.Duration {
 	i.lastPostponedTo = i.lastPostponedTo.Add(suspectInterval)
 	for _, earliest := range []time.Time{now.Add(minPostponeDelay), i.nextSuspectAt} {
@@ -207,15 +207,15 @@ func (i *isolation) nextPostponeDelay(now time.Time) time.Duration {
 
 // Limits for users whose starts hang.
 const (
-	hungStartsToIsolate    = 2           // a user with this number of hung starts gets a separate runner
-	maxIsolatedUsers       = 16          // users with a separate runner at the same time
-	maxUnresponsivePerUser = 2           // a user with this number of unresponsive separate runners gets no further one
+	hungStartsToIsolate    = 2           // number of hung starts after which a user gets a separate runner
+	maxIsolatedUsers       = 16          // maximum number of users with a separate runner at the same time
+	maxUnresponsivePerUser = 2           // number of unresponsive separate runners with which a user gets no further one
 	hungStartRetention     = time.Hour   // a user's hung starts are forgotten this long after the last one
 	userRunnerIdleTimeout  = time.Minute // a separate runner ends after this time without a job
 )
 
-// isolatedUser is a user whose starts have hung. Only Run's goroutine uses it, except conn, which the
-// pool's mu guards.
+// isolatedUser is a user for whose jobs starts of programs have hung. The pool's mu guards conn. Only Run's
+// goroutine uses the other fields.
 type isolatedUser struct {
 	uid        int
 	hungStarts int         // number of starts that hung
@@ -225,7 +225,7 @@ type isolatedUser struct {
 	lastUsedAt time.Time // when conn was last used
 }
 
-// recordHungStart records that the start of a job has hung and delayed other jobs.
+// recordHungStart records that the start of a job's program has hung and delayed other jobs.
 func (l *loop) recordHungStart(j *queue.Job) {
 	if !l.cfg.RunnerLocation.OwnedByRoot() {
 		return // all jobs run as one account, so a runner per user would not separate them
@@ -242,8 +242,8 @@ func (l *loop) recordHungStart(j *queue.Job) {
 	o.lastHungAt = time.Now()
 }
 
-// isolatedUserOf returns the user of a job if all jobs of that user must run in a separate runner.
-// It returns nil if they need not.
+// isolatedUserOf returns the user of a job if all jobs of this user must run in a separate runner, and
+// otherwise nil.
 func (l *loop) isolatedUserOf(j *queue.Job) *isolatedUser {
 	if len(l.isolation.users) == 0 {
 		return nil
@@ -261,7 +261,7 @@ func (l *loop) isolatedUserOf(j *queue.Job) *isolatedUser {
 	return nil
 }
 
-// startForUser sends jobs to their user's separate runner, and starts that runner if necessary.
+// startForUser sends jobs of one user to the user's separate runner. It starts the runner if necessary.
 func (l *loop) startForUser(o *isolatedUser, jobs []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -44,7 +44,7 @@ func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
 	return s, f, p, root, func() int { return lines(callLog) }
 }
 
-// enqueueSuspects enqueues jobs with the highest priority and makes them suspects: their runner has
+// enqueueSuspects enqueues jobs with the highest priority and makes them suspects, as if their runner had
 // died.
 func (s *recordingStore) enqueueSuspects(n int) {
 	s.t.Helper()
@@ -59,9 +59,8 @@ func (s *recordingStore) enqueueSuspects(n int) {
 	}
 }
 
-// If no runner can be started for suspects, the pool tries to start one for a single suspect, and
-// doubles the delay between attempts. After each attempt it pauses claims and then runs other jobs
-// first.
+// If no runner can be started for suspects, the pool tries again for a single suspect, and doubles the
+// delay each time. After each failure it pauses claims, and then runs other jobs first.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
@@ -79,8 +78,8 @@ func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s.awaitState(4, queue.Completed)
 }
 
-// Suspects run in separate runners, at most maxSuspects concurrently. Further suspects start as running
-// ones end, and other jobs go before them.
+// Suspects run in separate runners, at most maxSuspects concurrently. Further suspects start when running
+// ones end. Other jobs start before them.
 func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	const excess = 3
 	s, f, _, root, tries := startPoolWithSpawns(t, 2*maxSuspects, "#.alone", "")
@@ -118,8 +117,8 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	check(t, "attempted runner starts", tries(), maxSuspects+excess)
 }
 
-// If a job was sent to no runner and a runner reports an attempt of the job, that runner does not
-// get the lease and its result is ignored.
+// If a runner reports an attempt of a job that was sent to no runner, the runner does not get the lease,
+// and its result is ignored.
 func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newRunner(t, root, "2.alone")

@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// lease is one lease of this service. phase.go has its phases.
+// lease is one lease of this service: its right to run one job. phase.go lists the phases of a lease.
 type lease struct {
 	job          queue.Job // does not change
-	claimNumber  int64     // position of the lease in the order of claims
+	claimNumber  int64     // number of this lease, counted over all claims of the pool
 	log          *slog.Logger
 	startSignal  chan struct{} // closed when the attempt is known to have started
 	storedSignal chan struct{} // closed when the end of the lease is recorded
@@ -20,21 +20,21 @@ type lease struct {
 	// The pool's mu guards all fields below.
 
 	phase         leasePhase    // advanceLocked changes it
-	leaseLocation               // the runner that has the job; zero if none has it, or if it is not known
-	sentAt        time.Time     // when the job was sent to the runner; before that, when it was claimed
-	lastMessageAt time.Time     // time of the runner's last message before it was disconnected
-	attempt       attemptInfo   // what is known of the attempt; zero until it is known to have started
-	progress      progressState // what the attempt has reported
+	leaseLocation               // the runner that has the job; zero if no runner has it or the runner is unknown
+	sentAt        time.Time     // when the job was sent to the runner, or when it was claimed if it was not sent yet
+	lastMessageAt time.Time     // time of the runner's last message before its connection ended
+	attempt       attemptInfo   // facts about the attempt; zero until the attempt is known to have started
+	progress      progressState // progress that the attempt has reported
 	endRequest    *endRequest   // how the service ends the attempt; nil if it has not requested an end
 	pause         pauseState
-	// pendingChanges are the changes that callers wait for while the job has not started, the oldest
-	// first.
+	// pendingChanges lists the changes of the job that callers wait for, the oldest first. It is empty once
+	// the job has started.
 	pendingChanges []*pendingChange
-	reportedChange *pendingChange // the change that is in session.pendingReport
+	reportedChange *pendingChange // the change that session.pendingReport contains; nil if none
 }
 
-// leaseLocation identifies the runner that holds leases: a live connection, or the directory of a
-// disconnected runner. dir is "" if the runner is not known.
+// leaseLocation identifies the runner that has a job. conn is its connection, or nil if it is disconnected.
+// dir is its directory, or "" if the runner is not known.
 type leaseLocation struct {
 	conn *runnerConn
 	dir  string
@@ -50,29 +50,29 @@ type attemptInfo struct {
 // progressState is the progress of an attempt.
 type progressState struct {
 	last *queue.Progress // last reported progress; nil if none was reported
-	// recordedAt is when progress was last recorded, or skipped because the attempt was not known to
-	// run.
+	// recordedAt is the time of the last try to record progress. A try fails if the start of the attempt is
+	// not recorded yet.
 	recordedAt time.Time
 }
 
 // endRequest describes how the service ends an attempt.
 type endRequest struct {
 	cause     queue.EndCause
-	grace     time.Duration // time between SIGTERM and SIGKILL
+	grace     time.Duration // grace period between SIGTERM and SIGKILL
 	endedBy   *int          // uid of the user who ended the attempt; nil if no user did
-	auditVerb string        // action with which the attempt was ended, such as "cancel"
+	auditVerb string        // action that ended the attempt, such as "cancel", for the audit log
 }
 
 // pauseState says whether the job of a lease is paused.
 type pauseState struct {
 	isRecorded         bool // the store has recorded the job as paused
-	exemptFromPauseAll bool // the job was resumed while all jobs are paused
-	// turn holds a value while a caller pauses or resumes the job. It keeps the order of frames to the
-	// runner the same as the order of records in the store.
+	exemptFromPauseAll bool // the job runs although all jobs are paused, because it was resumed for a signal
+	// turn is a lock: it contains a value while a caller pauses or resumes the job. So the runner gets the
+	// changes in the order in which the store records them.
 	turn chan struct{}
 }
 
-// newLease returns a lease of a claimed job.
+// newLease returns the lease of a claimed job, in the phase initial.
 func newLease(j *queue.Job, claimNumber int64, initial leasePhase, log *slog.Logger) *lease {
 	now := time.Now()
 	return &lease{
@@ -84,8 +84,8 @@ func newLease(j *queue.Job, claimNumber int64, initial leasePhase, log *slog.Log
 
 func (l *lease) wireLease() wire.Lease { return wire.Lease(l.job.Lease()) }
 
-// advanceLocked moves the lease to the phase that follows an event. If the event does not fit the
-// phase, advanceLocked logs the event and returns false; the caller then must not act on the event.
+// advanceLocked moves the lease to the phase that follows after an event. If the event does not fit the
+// current phase, advanceLocked logs it and returns false. The caller must then ignore the event.
 func (l *lease) advanceLocked(e leaseEvent) bool {
 	next, ok := l.phase.next(e)
 	if !ok {
@@ -101,7 +101,7 @@ func (l *lease) advanceLocked(e leaseEvent) bool {
 // has ended.
 func (l *lease) hasStarted() bool { return isClosed(l.startSignal) }
 
-// isClosed reports whether a channel to which nothing is sent is closed.
+// isClosed reports whether a channel is closed. It is only for channels to which no values are sent.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -111,26 +111,28 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// mayHaveStartedLocked reports whether the runner has recorded the attempt. From then on the runner
-// rejects a Drop of the job.
+// mayHaveStartedLocked reports whether the runner has recorded the attempt, so that it may have started.
+// The runner then rejects a Drop of the job.
 func (l *lease) mayHaveStartedLocked() bool { return l.phase.mayHaveStarted() || l.hasStarted() }
 
-// isOrphanLocked reports whether the lease is open and belongs to a disconnected or unknown runner.
+// isOrphanLocked reports whether the lease is an orphan: its runner is disconnected or unknown, and its end
+// is not decided.
 func (l *lease) isOrphanLocked() bool {
 	return l.conn == nil && !l.phase.neverSent() && !l.phase.isEndDecided()
 }
 
-// isOrphanInLocked reports whether the lease is open and belongs to the disconnected runner with
-// directory dir. With dir "", it reports whether the runner of the lease is unknown.
+// isOrphanInLocked reports whether the lease is an orphan (see isOrphanLocked) of the runner in the
+// directory dir. dir "" means the orphans whose runner is unknown.
 func (l *lease) isOrphanInLocked(dir string) bool { return l.isOrphanLocked() && l.dir == dir }
 
-// assignToLocked assigns the lease to a connection. It keeps endRequest and pendingChanges.
+// assignToLocked assigns the lease to the runner at a connection. It does not change endRequest and
+// pendingChanges.
 func (l *lease) assignToLocked(conn *runnerConn) {
 	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
 }
 
-// markStartedLocked records that the attempt has started. It returns false if the job of the lease cannot
-// have started.
+// markStartedLocked records that the attempt has started. It returns false and changes nothing if this
+// cannot be true in the current phase.
 func (l *lease) markStartedLocked() bool {
 	if !l.advanceLocked(eventStarted) {
 		return false
@@ -141,16 +143,16 @@ func (l *lease) markStartedLocked() bool {
 	return true
 }
 
-// recallDueLocked returns when a job that has not started is recalled from its runner.
+// recallDueLocked returns when the job is recalled from its runner if it has not started.
 func (l *lease) recallDueLocked() deadline { return deadlineAfter(l.sentAt, recallAfter) }
 
-// startDueLocked returns when the pool takes the job back from a runner that does not answer. By
-// then the job's start deadline has passed.
+// startDueLocked returns when the pool takes the job back from a runner that does not answer. At that time,
+// the start deadline of the job has passed, so the runner cannot start it any more.
 func (l *lease) startDueLocked() deadline {
 	return deadlineAfter(l.sentAt, startDeadline+startDeadlineMargin)
 }
 
-// setEndedByLocked records in the settlement which user ended the attempt.
+// setEndedByLocked records in the settlement which user ended the attempt, if a user did.
 func (l *lease) setEndedByLocked(s *store.Settlement) {
 	reason, request := s.Decision.Reason, l.endRequest
 	if request != nil && request.endedBy != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {

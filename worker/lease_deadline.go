@@ -12,10 +12,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// SetLeaseDeadline sets when the leases of this pool lapse; the zero time means never. When the leases
-// lapse, the runners end all jobs that still run, even if this process is dead. So the caller calls
-// SetLeaseDeadline before Run, and again each time before the leases lapse. If the caller never calls it,
-// the leases never lapse.
+// SetLeaseDeadline sets when the leases of this pool lapse. The zero time means never. When the leases
+// lapse, the runners end all jobs that still run, even if this process is dead. If the leases can lapse,
+// the caller must call SetLeaseDeadline before Run, and call it again with a later time before they lapse.
+// Without a call, the leases never lapse.
 func (p *Pool) SetLeaseDeadline(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -28,31 +28,31 @@ func (p *Pool) SetLeaseDeadline(until time.Time) {
 	}
 }
 
-// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. If they never lapse,
-// it sends zero values, because the runner may still have a deadline from an earlier service.
+// sendLeaseDeadlineLocked sends a runner the time at which the leases lapse. If they never lapse, it sends
+// zero values, because the runner may still have the deadline of an earlier service.
 func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
 	if !p.leaseDeadline.isNever() {
 		f.Duration = max(time.Nanosecond, time.Until(p.leaseDeadline.time))
-		// an absolute time, as the frame may arrive late
+		// Send an absolute time in addition to the duration, because the frame may arrive late.
 		f.BootDeadlineMillis = (runner.TimeSinceBoot() + f.Duration).Milliseconds()
 	}
 	conn.Send(f)
 }
 
-// endOrphanProcesses ends the processes that a dead runner left behind, if the leases may lapse.
-// Run also ends these processes when it recovers the runner, but Run may wait for the store until
-// after the leases have lapsed. A living runner ends its jobs itself.
+// endOrphanProcesses ends the processes that the runner in dir left behind, if the runner is dead and the
+// leases can lapse. Run also ends these processes when it recovers the runner. But Run may have to wait for
+// the store, until after the leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	if locked(p, &p.leaseDeadline).isNever() {
 		return
 	}
-	// The dead runner's lock may outlive its connection, so retry for a while.
+	// Retry for a while: the lock of a dead runner may be released later than its connection.
 	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
 		recoverer, err := p.recovererFor(filepath.Dir(dir))
 		if alive, unknown := runner.IsAlive(dir); !alive && unknown == nil && err == nil {
 			if recoverer != nil || !p.cfg.RunnerLocation.External() {
-				// Ignore errors: Run recovers the runner again and handles them.
+				// Ignore errors: Run recovers the runner again and handles the errors then.
 				p.recoverVia(ctx, recoverer, dir, nil, nil)
 			}
 			return
@@ -63,9 +63,8 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	}
 }
 
-// QueueLostLeases settles leases of a node that is gone. If an attempt is not known to have started,
-// QueueLostLeases records it as one that may have started. QueueLostLeases may be called while Run
-// runs.
+// QueueLostLeases makes Run settle leases of a node that is gone. An attempt that is not known to have
+// started is recorded as one that may have started. QueueLostLeases may be called while Run runs.
 func (p *Pool) QueueLostLeases(list []store.LostLease) {
 	p.mu.Lock()
 	p.lostLeases = append(p.lostLeases, list...)

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Each runner receives the time at which the leases lapse, even if it connects later. A pool whose
-// leases have lapsed starts nothing until they are extended.
+// Each runner receives the time at which the leases lapse, even if it connects later. A pool whose leases
+// have lapsed starts no jobs until the leases are extended.
 func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.sync()

@@ -10,16 +10,16 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// leases holds the leases of this service. The pool's mu guards all fields except log.
+// leases contains the leases of this service. The pool's mu guards all fields except log.
 type leases struct {
 	log        *slog.Logger
 	byLease    map[queue.Lease]*lease
 	claimCount int64            // number of leases ever added
 	bySeq      map[int64]*lease // the leases in byLease, by job number
-	// Number of watchers of each job, by job number; runners send results of watched jobs
-	// immediately.
+	// watcherCounts contains the number of callers that watch a job, by job number. Runners send the results
+	// of watched jobs immediately.
 	watcherCounts map[int64]int
-	changeSignal  chan struct{} // closed and replaced by notifyChangeLocked
+	changeSignal  chan struct{} // closed at the next change of the leases; notifyChangeLocked closes and replaces it
 }
 
 func newLeases(log *slog.Logger) leases {
@@ -29,7 +29,7 @@ func newLeases(log *slog.Logger) leases {
 	}
 }
 
-// addLocked adds the lease of a claimed job.
+// addLocked adds the lease of a claimed job, in the phase initial.
 func (s *leases) addLocked(j *queue.Job, initial leasePhase) *lease {
 	s.claimCount++
 	h := newLease(j, s.claimCount, initial, s.log)
@@ -37,13 +37,14 @@ func (s *leases) addLocked(j *queue.Job, initial leasePhase) *lease {
 	return h
 }
 
-// removeLocked removes a lease after its last event, and wakes all callers that wait for it.
+// removeLocked applies the last event to a lease and removes it. It wakes all callers that wait for the end
+// of the lease.
 func (s *leases) removeLocked(id queue.Lease, last leaseEvent) {
 	h := s.byLease[id]
 	if h == nil {
 		return
 	}
-	h.advanceLocked(last) // remove the lease even if the event does not fit, since the store no longer has the lease
+	h.advanceLocked(last) // even if the event does not fit, remove the lease, because the store has ended it
 	delete(s.byLease, id)
 	if s.bySeq[id.Seq] == h {
 		delete(s.bySeq, id.Seq)
@@ -68,7 +69,7 @@ func (s *leases) countOpenLocked() (n int) {
 	return n
 }
 
-// selectLocked returns the selected leases, in any order.
+// selectLocked returns the leases for which the function selects returns true, in any order.
 func (s *leases) selectLocked(selects func(*lease) bool) (list []*lease) {
 	for _, h := range s.byLease {
 		if selects(h) {
@@ -78,7 +79,7 @@ func (s *leases) selectLocked(selects func(*lease) bool) (list []*lease) {
 	return list
 }
 
-// anyLocked reports whether any lease is selected.
+// anyLocked reports whether the function selects returns true for any lease.
 func (s *leases) anyLocked(selects func(*lease) bool) bool {
 	for _, h := range s.byLease {
 		if selects(h) {
@@ -88,30 +89,30 @@ func (s *leases) anyLocked(selects func(*lease) bool) bool {
 	return false
 }
 
-// startableLocked returns the leases whose jobs may still start, in the order of their claims. These are
-// the jobs that are not known to have started or ended.
+// startableLocked returns the leases whose jobs may still start, because they are not known to have started
+// or ended. The leases are in the order of their claims.
 func (s *leases) startableLocked() []*lease {
 	list := s.selectLocked(func(h *lease) bool { return h.phase.mayStart() })
 	slices.SortFunc(list, func(a, b *lease) int { return cmp.Compare(a.claimNumber, b.claimNumber) })
 	return list
 }
 
-// oldestFirstLocked returns all leases, the oldest first. The clock may be too coarse to distinguish
-// leases of one claim, so job numbers break ties.
+// oldestFirstLocked returns all leases, the oldest first. Leases with the same time are sorted by job
+// number, because the clock may be too coarse to distinguish leases of one claim.
 func (s *leases) oldestFirstLocked() []*lease {
 	return slices.SortedFunc(maps.Values(s.byLease), func(a, b *lease) int {
 		return cmp.Or(a.sentAt.Compare(b.sentAt), cmp.Compare(a.job.Seq, b.job.Seq))
 	})
 }
 
-// anyHeldByLocked reports whether a runner holds any lease.
+// anyHeldByLocked reports whether the runner at a connection has the job of any lease.
 func (s *leases) anyHeldByLocked(conn *runnerConn) bool {
 	return s.anyLocked(func(h *lease) bool { return h.conn == conn })
 }
 
-// orphansOfLocked returns two lists: list has all leases that a dead runner may hold, and known has those
-// that were certainly sent to it. A lease that is only in list may belong to a living runner, and its
-// process may run there.
+// orphansOfLocked returns the attempts that a dead runner, whose directory is dir, may have. known contains
+// those that were certainly sent to this runner. list contains these and the attempts whose runner is
+// unknown. The latter may be running in a living runner.
 func (s *leases) orphansOfLocked(dir string) (list, known []wire.Attempt) {
 	for _, h := range s.byLease {
 		isKnown := h.isOrphanInLocked(dir)
@@ -127,20 +128,22 @@ func (s *leases) orphansOfLocked(dir string) (list, known []wire.Attempt) {
 	return list, known
 }
 
-// anyOrphanInLocked reports whether a disconnected runner with one of these directories may hold a lease.
+// anyOrphanInLocked reports whether any lease may belong to a disconnected runner with one of these
+// directories.
 func (s *leases) anyOrphanInLocked(dirs []string) bool {
 	return s.anyLocked(func(h *lease) bool {
 		return h.conn == nil && !h.phase.neverSent() && (h.dir == "" || slices.Contains(dirs, h.dir))
 	})
 }
 
-// awaitingRunnerLocked returns the selected leases whose jobs wait for a separate runner.
+// awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner and for whose
+// jobs the function selects returns true.
 func (s *leases) awaitingRunnerLocked(selects func(*queue.Job) bool) []*lease {
 	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && selects(&h.job) })
 }
 
-// endAwaitingRunnerLocked ends the selected leases whose separate runner could not be started, and
-// returns their jobs.
+// endAwaitingRunnerLocked decides the end of the leases that awaitingRunnerLocked returns, because their
+// separate runner could not be started. It returns their jobs.
 func (s *leases) endAwaitingRunnerLocked(selects func(*queue.Job) bool) (jobs []queue.Job) {
 	for _, h := range s.awaitingRunnerLocked(selects) {
 		if h.advanceLocked(eventEndDecided) {

@@ -13,22 +13,21 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// This file handles runners that do not answer. A runner may hang like any process: a signal has
-// stopped it, or it waits for a disk. Every request to a runner therefore has a time limit. New
-// jobs go to another runner. When the unresponsive runner answers again, its jobs continue
-// normally.
+// This file handles runners that do not answer. Like any process, a runner may hang, for example because a
+// signal has stopped it or because it waits for a disk. Every request to a runner therefore has a time
+// limit. If a runner does not answer in time, it is unresponsive, and new jobs go to another runner. When
+// it answers again, its jobs continue normally.
 
 const (
 	livenessTimeout  = 2 * time.Second // time limit for the answer to a liveness check
 	livenessInterval = time.Second     // time between two liveness checks while a caller waits
-	// startDeadlineMargin is the time between the start deadline and the check whether the job was
-	// started.
+	// startDeadlineMargin is the time from the start deadline of a job to the check whether an unresponsive
+	// runner has started it.
 	startDeadlineMargin = time.Second
 )
 
-// needsLivenessCheckLocked reports whether the pool checks that a runner is alive when no message
-// has arrived for a while. This is true for runners that hold leases or are unresponsive. See
-// docs/decisions/0055.
+// needsLivenessCheckLocked reports whether the pool must check a runner from which no message has arrived
+// for a while. This is true for runners that have jobs or are unresponsive. See docs/decisions/0055.
 func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
 	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldByLocked(conn))
 }
@@ -53,8 +52,8 @@ func (l *loop) startLivenessChecks() {
 	}
 }
 
-// checkAlive checks that a runner is alive. If the runner does not answer in time, it counts as
-// unresponsive and checkAlive returns false. If ctx ends first, checkAlive returns true.
+// checkAlive checks that a runner answers. If the runner does not answer within livenessTimeout, checkAlive
+// marks it as unresponsive and returns false. If ctx ends first, checkAlive returns true.
 func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 	timeoutCtx, cancel := context.WithTimeout(ctx, livenessTimeout)
 	defer cancel()
@@ -68,9 +67,10 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 	return false
 }
 
-// returnExpired returns to the queue the leases that a runner has not started before their start deadline.
-// That runner is unresponsive or disconnected. It checks the deadline too, so it cannot start these
-// jobs later. Leases that the runner may have started are kept, since their results may still arrive.
+// returnExpired returns jobs to the queue whose start deadline has passed. Their runner, at the given
+// location, is unresponsive or disconnected. The runner checks the deadline too, so it cannot start these
+// jobs later. returnExpired keeps the leases of jobs that the runner may have started, since their results
+// may still arrive.
 func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
@@ -94,7 +94,7 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 			l.leases.notifyChangeLocked()
 		case !found && h.phase != phaseAccepted && ok:
 			l.returnToQueueLocked(h)
-		default: // the files cannot be read now, or do not name the process yet
+		default: // the runner's files cannot be read now, or do not name the process yet
 			if found {
 				h.advanceLocked(eventAccepted)
 			}
@@ -103,9 +103,8 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 	}
 }
 
-// mayHaveStartedAt returns the directories of the runners that may have started the leases at a
-// location. all is false if the list may be incomplete, because further runners may have started
-// them.
+// mayHaveStartedAt returns the directories of the runners that may have started the jobs of leases with a
+// location. all is false if other runners may have started them too.
 func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true
@@ -122,8 +121,9 @@ func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool
 	return dirs, all && len(dirs) > 0
 }
 
-// awaitAnswer waits for an answer about a lease or for the lease's end. It fails with an error that
-// names the lease's runner if that runner does not answer liveness checks.
+// awaitAnswer waits until the channel answer receives a value or the lease ends. answered is false if the
+// lease ended first. If the runner of the lease does not answer liveness checks, awaitAnswer returns an
+// error that names the runner.
 func (p *Pool) awaitAnswer(ctx context.Context, h *lease, answer <-chan error) (answered bool, err error) {
 	for {
 		select {
@@ -167,7 +167,7 @@ func (p *Pool) checkRunnerOf(ctx context.Context, h *lease) error {
 		return ctx.Err()
 	}
 	if isClosed(conn.closed) {
-		return nil // no error, because the pool reconnects to the runner or recovers it
+		return nil // no error, because the pool will connect to the runner again or recover it
 	}
 	return p.unresponsiveError(conn.HelloReply.PID, h)
 }
@@ -178,8 +178,8 @@ func (p *Pool) unresponsiveError(pid int64, h *lease) error {
 		RunnerText(pid), h.job.ID, p.cfg.HungRunnerAdvice(pid))
 }
 
-// RunnerText returns the name of a runner for messages. pid 0 means that the runner was never
-// connected.
+// RunnerText returns a text that names a runner in messages. pid 0 means that the pid is unknown, because
+// the runner was never connected.
 func RunnerText(pid int64) string {
 	if pid == 0 {
 		return "a runner with an unknown pid"
@@ -187,7 +187,7 @@ func RunnerText(pid int64) string {
 	return fmt.Sprintf("the runner with pid %d", pid)
 }
 
-// UnresponsiveRunners returns the pids of the runners that are known not to answer.
+// UnresponsiveRunners returns the pids of the runners that are known not to answer. An unknown pid is 0.
 func (p *Pool) UnresponsiveRunners() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,9 +202,8 @@ func (p *Pool) UnresponsiveRunners() (pids []int64) {
 	return pids
 }
 
-// RunnerError returns why no runner for new jobs could be started: a runner.LauncherError, or the
-// error of the last attempt. It returns nil if a runner exists or the first attempt is still in
-// progress.
+// RunnerError returns the reason why no runner for new jobs could be started: a runner.LauncherError, or
+// the error of the last try. It returns nil if such a runner exists or the first try is still in progress.
 func (p *Pool) RunnerError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,8 +213,8 @@ func (p *Pool) RunnerError() error {
 	return cmp.Or(p.cfg.RunnerLocation.CheckLauncher(), p.runners.spawnErr)
 }
 
-// killUnresponsiveAtStop kills the runners that do not answer, with all their jobs. The pool then
-// recovers them like other dead runners.
+// killUnresponsiveAtStop kills the runners that do not answer, with all their jobs. The pool then recovers
+// these runners like other dead runners.
 func (p *Pool) killUnresponsiveAtStop() {
 	p.mu.Lock()
 	var dirs []string

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A function that calls a method whose name ends in Locked either locks a mutex or has such a name too.
+// A function that calls a method whose name ends in Locked either locks a mutex or has a name that ends in
+// Locked.
 func TestLockedMethodsAreCalledWithLock(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// loop is the state of Run. Only Run's goroutine uses it, except background, through which other
-// goroutines pass their results to Run.
+// loop is the state of Run. Other goroutines use only the field background, through which they pass their
+// results to Run.
 type loop struct {
 	*Pool
 	background
@@ -26,8 +26,8 @@ type loop struct {
 	progress    progressBatch
 }
 
-// background holds the goroutines that run concurrently with Run until ctx ends, and the channels
-// through which they reach Run.
+// background contains the goroutines that run concurrently with Run until ctx ends, and the channels
+// through which they send to Run.
 type background struct {
 	ctx context.Context
 	sync.WaitGroup
@@ -36,14 +36,13 @@ type background struct {
 	depsReads    chan struct{}     // semaphore that limits concurrent reads of dependencies
 }
 
-// delivery holds frames that arrived together from one runner.
+// delivery contains frames that arrived together from one runner.
 type delivery struct {
 	conn   *runnerConn
 	frames []wire.Frame // nil means that the connection has ended
 }
 
-// post passes a function to Run, and Run's goroutine executes it. If Run ends first, the function
-// is not executed.
+// post makes Run's goroutine execute a function. If Run ends first, the function is not executed.
 func (b *background) post(call func() error) {
 	select {
 	case b.pendingCalls <- call:
@@ -51,7 +50,7 @@ func (b *background) post(call func() error) {
 	}
 }
 
-// sleepOrDone waits for a while. It reports false if ctx ends first.
+// sleepOrDone waits for the duration wait. It returns false if ctx ends first.
 func sleepOrDone(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-time.After(wait):
@@ -61,11 +60,11 @@ func sleepOrDone(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// Run connects to the runners of earlier services, settles attempts that have ended, and then
-// claims and runs jobs until ctx ends. Jobs that run when ctx ends continue in their runner. Run
-// calls ready when it has adopted the work of earlier services, but no later than adoptTimeout
-// after its start. A runner that hangs is adopted when it answers. Run returns an error if it
-// cannot continue to use the store or the runners.
+// Run first adopts the work of earlier services: it connects to their runners and settles attempts that
+// have ended. It then calls ready, at the latest adoptTimeout after its start. A runner that hangs is
+// adopted later, when it answers. Run claims and runs jobs until ctx ends. Jobs that are running at that
+// time continue in their runners. Run returns an error if it cannot continue to use the store or the
+// runners.
 func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
@@ -90,7 +89,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 		err = l.flush()
 	}
 	if err == nil {
-		// This ends runners that an earlier service started for a job but never sent the job to.
+		// End runners that an earlier service has started for a job that it never sent to them.
 		l.dismissIdle()
 		ready()
 	}
@@ -98,12 +97,12 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 		err = l.step()
 	}
 	if ctx.Err() != nil {
-		return nil // the end of ctx caused the error
+		return nil // the end of ctx has caused the error
 	}
 	return err
 }
 
-// awaitAdoption waits until the work of earlier services is adopted, at most for adoptTimeout.
+// awaitAdoption handles events until the work of earlier services is adopted, at most for adoptTimeout.
 func (l *loop) awaitAdoption() error {
 	timeout := time.After(adoptTimeout)
 	for l.isAdopting() {
@@ -115,8 +114,8 @@ func (l *loop) awaitAdoption() error {
 	return nil
 }
 
-// isAdopting reports whether some work of earlier services is not adopted yet, or no runner for new
-// jobs is ready yet.
+// isAdopting reports whether some work of earlier services is not adopted yet. It also returns true until a
+// runner for new jobs is connected or could not be started.
 func (l *loop) isAdopting() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +123,7 @@ func (l *loop) isAdopting() bool {
 		l.runners.currentLocked() == nil && !l.stopping && l.runners.spawnErr == nil
 }
 
-// handleNext waits for one event and handles it. It reports whether the timer fired first.
+// handleNext waits for one event and handles it. expired is true if the timer fired first.
 func (l *loop) handleNext(timer <-chan time.Time) (expired bool, err error) {
 	select {
 	case <-l.ctx.Done():
@@ -140,8 +139,8 @@ func (l *loop) handleNext(timer <-chan time.Time) (expired bool, err error) {
 	return false, nil
 }
 
-// step waits for an event and handles it together with all other events that have arrived by then,
-// in one exchange with the store.
+// step waits for an event, and handles it and all other events that have arrived in the meantime. It
+// records them in one exchange with the store.
 func (l *loop) step() error {
 	_, err := l.handleNext(time.After(l.nextTimer()))
 	for err == nil && len(l.inbox) > 0 {
@@ -163,7 +162,7 @@ func (l *loop) step() error {
 	return err
 }
 
-// nextTimer returns how long step may wait for an event before something is due.
+// nextTimer returns how long step may wait for an event until it must do something else.
 func (l *loop) nextTimer() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +171,8 @@ func (l *loop) nextTimer() time.Duration {
 	for _, h := range l.leases.byLease {
 		next = next.earliest(l.nextCheckLocked(h, now))
 	}
-	// When a contact has been unreachable for replaceAfter, ensureRunner starts another runner.
+	// Wake up when a contact has been unreachable for replaceAfter, because ensureRunner then starts another
+	// runner.
 	for _, c := range l.runners.contacts {
 		if due := c.unreachableDeadline(replaceAfter); !due.passed(now) {
 			next = next.earliest(due)
@@ -184,13 +184,13 @@ func (l *loop) nextTimer() time.Duration {
 			next = next.earliest(conn.checkDueLocked(l.cfg.HeartbeatInterval()))
 		}
 	}
-	// flush does nothing before session.retryAt, so claimsPausedUntil matters only if retryAt is
-	// zero. If the chosen time has passed, Run wakes now and flush resets the time.
+	// Before session.retryAt, flush does nothing. So claimsPausedUntil matters only if retryAt is zero. If the
+	// time has already passed, Run wakes now, and flush resets the time.
 	next = next.earliest(deadline{cmp.Or(l.session.retryAt, l.claimsPausedUntil)})
 	return max(next.time.Sub(now), time.Millisecond)
 }
 
-// nextCheckLocked returns when recallStale must check a lease again.
+// nextCheckLocked returns when recallStale must check a lease again. The zero deadline means never.
 func (l *loop) nextCheckLocked(h *lease, now time.Time) deadline {
 	switch {
 	case h.phase == phaseSent && h.conn != nil:
@@ -204,11 +204,11 @@ func (l *loop) nextCheckLocked(h *lease, now time.Time) deadline {
 	return deadline{}
 }
 
-// recallStale recalls all unstarted jobs from a runner in which one job has waited for recallAfter.
-// Such a runner's workers are all busy, so it would keep these jobs while jobs of a higher rank
-// arrive. A job whose start hangs does not wait for a worker, so it causes no recall. If an
-// unresponsive or unreachable runner does not return its jobs, recallStale takes back the jobs that
-// it has not started before their start deadline.
+// If a job has waited in a runner for recallAfter, recallStale recalls all jobs that this runner has not
+// started. All workers of the runner are busy, and jobs that rank before the waiting ones may arrive. A job
+// whose start hangs does not wait for a worker, so it causes no recall. An unresponsive or unreachable
+// runner cannot return its jobs. recallStale takes back the jobs that such a runner has not started before
+// their start deadline.
 func (l *loop) recallStale() {
 	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*lease{}
 	l.mu.Lock()
@@ -232,8 +232,8 @@ func (l *loop) recallStale() {
 	}
 }
 
-// expiresLocked reports whether the pool takes the job of a lease back after its start deadline,
-// because its runner is unresponsive or unreachable.
+// expiresLocked reports whether the pool must take the job of a lease back after its start deadline,
+// because the runner is unresponsive or unreachable.
 func (l *loop) expiresLocked(h *lease) bool {
 	switch h.phase {
 	case phaseSent:
@@ -244,16 +244,16 @@ func (l *loop) expiresLocked(h *lease) bool {
 	return l.needsFileCheckLocked(h)
 }
 
-// needsFileCheckLocked reports whether a drain waits for a job that an unresponsive or unreachable
-// runner may have started. For such a job, the pool reads the runner's files repeatedly until they name
-// the process.
+// needsFileCheckLocked reports whether a drain waits for the job of a lease, and the runner that may have
+// started the job is unresponsive or unreachable. The pool then reads the runner's files repeatedly until
+// they name the process.
 func (l *loop) needsFileCheckLocked(h *lease) bool {
 	return l.draining && h.phase == phaseAccepted && (h.conn == nil || h.conn.state == connUnresponsive)
 }
 
-// recallFromLocked recalls all jobs that wait in a runner. If the runner is the current one, jobs
-// run longer than expected. recallFromLocked then raises the mean run time, so that fewer jobs are
-// prefetched.
+// recallFromLocked recalls all jobs that wait in a runner. If this is the runner for new jobs, its jobs run
+// longer than expected. recallFromLocked then raises the mean run time, so that the pool prefetches fewer
+// jobs.
 func (l *loop) recallFromLocked(conn *runnerConn) {
 	recall := l.dropUnstartedLocked
 	if conn.state == connCurrent {
@@ -262,8 +262,8 @@ func (l *loop) recallFromLocked(conn *runnerConn) {
 	recall(func(h *lease) bool { return h.conn == conn })
 }
 
-// flush records the pending events and claims jobs for the free workers in one commit. Then it
-// notifies the runners.
+// flush records the pending events in the store and claims jobs for the free workers, in one commit. It
+// then sends acknowledgements and jobs to the runners.
 func (l *loop) flush() error {
 	s := &l.session
 	if time.Now().Before(s.retryAt) {
@@ -281,16 +281,16 @@ func (l *loop) flush() error {
 	if s.cancelClaim == nil {
 		report.WantedJobs = capacity
 	} else if capacity == 0 || workers < s.workersAtClaim {
-		// Cancel the waiting claim, since it would take more jobs than there are workers now.
+		// Cancel the waiting claim, because it was made for more workers than there are now.
 		s.cancelClaim()
 	}
 	var lines []logLine
-	// If there is nothing to record, claimInBackground below claims the jobs.
+	// If there is nothing to record, claimInBackground below claims the jobs instead.
 	if len(report.Starts)+len(report.Progress)+len(report.Settlements)+len(report.Releases)+len(report.Changes) > 0 {
 		if l.cfg.UserQuota != nil {
 			report.MaxBytesPerUser = l.cfg.UserQuota()
 		}
-		// These events have happened, so they must be recorded even if Run is stopped.
+		// Record these events even if Run is stopped, because they have happened.
 		reply, err := s.store.Exchange(context.WithoutCancel(l.ctx), report)
 		if err != nil {
 			return s.handleStoreError(err)
@@ -305,10 +305,10 @@ func (l *loop) flush() error {
 	s.sendAcks() // this also acknowledges results that an earlier service has stored
 	s.writeLog(lines)
 	for _, call := range s.afterExchange[:callCount] {
-		l.Go(call) // in the background, since it may remove large directories
+		l.Go(call) // in the background, since call may remove large directories
 	}
 	s.afterExchange = s.afterExchange[callCount:]
-	// Record returned jobs before the next claim, so that they take part in it.
+	// Before the next claim, returned jobs must be recorded, so that they take part in it.
 	if capacity > 0 && s.cancelClaim == nil && len(s.pendingReport.Releases) == 0 {
 		l.claimInBackground(capacity, workers, recalls)
 	}
@@ -344,27 +344,27 @@ func (l *loop) handleDelivery(d delivery) {
 	}
 }
 
-// handleResultLocked handles a result. Results from a runner that does not hold the lease are ignored.
+// handleResultLocked handles a result. It ignores a result from a runner that does not have the lease.
 func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	h := l.leases.byLease[queue.Lease(r.Lease)]
 	switch {
 	case h == nil:
-		l.wake() // the attempt was settled before; the next flush acknowledges this repeated result
+		l.wake() // the attempt was settled before, so the next flush only acknowledges the repeated result
 	case h.conn != conn:
 		return
-	case h.phase.isEndDecided(): // this result was received before, through another connection
+	case h.phase.isEndDecided(): // the same result has arrived before, through another connection
 	case !l.settleResultLocked(h, r, conn.Dir):
 		return // do not acknowledge the result, so that the runner keeps it
 	}
 	l.session.pendingAcks[conn] = append(l.session.pendingAcks[conn], r.Lease)
 }
 
-// settleResultLocked adds the settlement for a result to the pending report. dir is the directory of
-// the runner. It reports whether the lease was open.
+// settleResultLocked adds the settlement for a result to the pending report. dir is the directory of the
+// runner. settleResultLocked returns false and does nothing if the end of the lease was already decided.
 func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	if r.Cause == int64(queue.EndStopped) && h.endRequest != nil {
-		// The service first asked the runner to stop the attempt and then received another request,
-		// such as a cancellation. The later request applies.
+		// The service requested a stop of the attempt, and perhaps later another end, such as a cancellation. The
+		// later request applies.
 		r.Cause = int64(h.endRequest.cause)
 	}
 	last := eventEndDecided
@@ -376,7 +376,7 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	}
 	s := l.settlementLocked(h, r, dir)
 	h.setEndedByLocked(&s)
-	// Drop the pending report of the start, because the settlement includes the start.
+	// Remove the start from the pending report, because the settlement includes it.
 	started := &l.session.pendingReport.Starts
 	*started = slices.DeleteFunc(*started, func(st store.AttemptStart) bool { return st.Lease == s.Lease })
 	l.learnFromResultLocked(h, r)
@@ -384,8 +384,8 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	return true
 }
 
-// handleDroppedLocked handles the answer to a Drop. It returns a job that has not started to the queue,
-// and carries out pending requests to end a job that has started.
+// handleDroppedLocked handles the answer to a Drop. If the runner has dropped the job, the job returns to
+// the queue. If the runner has started the job, handleDroppedLocked carries out pending requests to end it.
 func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.phase.isEndDecided() || h.conn != conn {
@@ -396,7 +396,7 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 		l.returnToQueueLocked(h)
 		return
 	}
-	if !h.advanceLocked(eventAccepted) { // the runner will send StartReport or Result for this attempt
+	if !h.advanceLocked(eventAccepted) { // if true, the runner will send StartReport or Result for this attempt
 		return
 	}
 	l.leases.notifyChangeLocked()
@@ -409,8 +409,8 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 	h.pendingChanges = nil
 }
 
-// returnToQueueLocked returns a lease whose job has not started to the queue. If callers wait to change
-// the job, the first of their changes is stored in the same commit.
+// returnToQueueLocked returns the job of a lease to the queue. The job has not started. If callers wait for
+// changes of the job, the first change is stored in the same commit.
 func (l *loop) returnToQueueLocked(h *lease) {
 	last := eventEndDecided
 	if len(h.pendingChanges) == 0 {

@@ -12,24 +12,24 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file pauses and resumes jobs. The store records the change first, and then the runner gets
-// it. When the pool connects to a runner again, it sends the recorded state again. So the recorded
-// state takes effect in the end, even if a frame is lost.
+// This file pauses and resumes jobs. The store records a change first, and then the runner gets it. When
+// the pool connects to a runner again, it sends the recorded state again. So the recorded state finally
+// takes effect, even if a frame was lost.
 
 // ErrAllPaused means that a job cannot be resumed, because all jobs are paused. See
 // docs/decisions/0049.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
-// pauseStartWait is how long a pause waits for its job to start. A job that does not start is
-// recalled by the pool long before that time.
+// pauseStartWait is how long SetPaused waits for its job to start. It is enough, because the pool recalls a
+// job that does not start much earlier.
 const pauseStartWait = time.Second
 
-// pauseTimeout limits the wait for a runner that pauses or resumes a process tree.
+// pauseTimeout limits how long the pool waits until a runner has paused or resumed a process tree.
 const pauseTimeout = 5 * time.Second
 
-// SetPaused records, on behalf of uid, that a running job is paused or resumed, and waits until the
-// runner has paused or resumed the job. It reports whether the job runs. The error either names a
-// runner that does not answer, or says that some processes still run.
+// SetPaused pauses a running job, or resumes it if on is false, on behalf of the user uid. It records the
+// change, and waits until the runner has applied it. It returns false if the job does not run. An error
+// names a runner that does not answer, or says that some processes still run.
 func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
 	h := p.awaitRunningLease(ctx, seq, pauseStartWait)
 	if h == nil {
@@ -50,7 +50,7 @@ func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool
 	case pausedByAll:
 		return true, ErrAllPaused
 	}
-	// The store returns ErrLeased until the job's start is recorded, which happens soon.
+	// Try again while the store returns ErrLeased: the start of the job is not recorded yet, but will be soon.
 	err := store.ErrLeased
 	for errors.Is(err, store.ErrLeased) {
 		if err = p.store.Pause(ctx, store.Pause{Lease: h.job.Lease(), Paused: on, UID: uid}); errors.Is(err,
@@ -70,8 +70,8 @@ func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool
 	return true, p.applyPause(ctx, h)
 }
 
-// ResumeForSignal resumes a paused job on behalf of uid, so that it can handle a signal. It also works while
-// all jobs are paused.
+// ResumeForSignal resumes a paused job on behalf of the user uid, so that the job can handle a signal. It
+// also works while all jobs are paused.
 func (p *Pool) ResumeForSignal(ctx context.Context, seq int64, uid int) error {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -87,9 +87,9 @@ func (p *Pool) ResumeForSignal(ctx context.Context, seq int64, uid int) error {
 	return err
 }
 
-// SetAllPaused pauses or resumes all jobs, except those that are paused individually. While all jobs
-// are paused, none starts. The returned function waits until the runners have applied the change,
-// and returns the ids of the running jobs.
+// SetAllPaused pauses all jobs if on is true, and otherwise resumes those that are not paused individually.
+// While all jobs are paused, no job starts. The returned function waits until the runners have applied the
+// change, and returns the ids of the running jobs.
 func (p *Pool) SetAllPaused(on bool) (wait func(context.Context) ([]string, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +108,9 @@ func (p *Pool) SetAllPaused(on bool) (wait func(context.Context) ([]string, erro
 	return func(ctx context.Context) ([]string, error) { return p.applyPauses(ctx, list) }
 }
 
-// RecallQueue recalls the jobs of a queue that have not started. It returns the jobs that have started
-// or may have, and the number of jobs whose return is not complete yet.
+// RecallQueue recalls the jobs of a queue that have not started. started lists the numbers of the jobs that
+// have started or may have started. unstarted is the number of the other jobs, whose return to the queue is
+// not complete yet.
 func (p *Pool) RecallQueue(name string) (started []int64, unstarted int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,8 +127,8 @@ func (p *Pool) RecallQueue(name string) (started []int64, unstarted int) {
 	return started, unstarted
 }
 
-// applyPauses sends the pause states of leases to their runners concurrently, and waits for them.
-// It returns the ids of the jobs that run.
+// applyPauses sends the pause states of leases to their runners, and waits until these have applied them.
+// It does this concurrently for all leases. It returns the ids of the jobs that run.
 func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, err error) {
 	errs := make([]error, len(list))
 	var calls sync.WaitGroup
@@ -152,7 +153,7 @@ func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, er
 // IsAllPaused reports whether all jobs are paused.
 func (p *Pool) IsAllPaused() bool { return locked(p, &p.allPaused) }
 
-// isPausedLocked reports whether the job of a lease is paused, individually or with all jobs.
+// isPausedLocked reports whether the job of a lease is paused, individually or because all jobs are paused.
 func (p *Pool) isPausedLocked(h *lease) bool {
 	return h.pause.isRecorded || p.allPaused && !h.pause.exemptFromPauseAll
 }
@@ -175,8 +176,8 @@ func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 		running, err := conn.Pause(timeoutCtx, h.wireLease(), paused)
 		cancel()
 		p.mu.Lock()
-		// If another caller has changed the state since it was read, the runner may have received
-		// the two frames in the wrong order. Then send the current state again.
+		// Another caller may have changed the pause state after this function read it. The runner may then have
+		// received the two frames in the wrong order, so send the current state again.
 		changed := p.isPausedLocked(h) != paused
 		p.mu.Unlock()
 		switch {
@@ -184,7 +185,7 @@ func (p *Pool) applyPause(ctx context.Context, h *lease) error {
 		case errors.Is(err, runner.ErrAttemptEnding) && paused:
 			return errJobEnding
 		case errors.Is(err, runner.ErrAttemptEnding), errors.Is(err, runner.ErrNoReply):
-			return nil // there is nothing to resume, or resendPauseLocked sends the pause later
+			return nil // there is nothing to resume, or resendPauseLocked will send the pause later
 		case err != nil && ctx.Err() == nil:
 			return withConsequence(p.unresponsiveError(conn.HelloReply.PID, h), consequence)
 		case err != nil:
@@ -209,9 +210,9 @@ func (p *Pool) resendPauseLocked(h *lease) {
 	}
 }
 
-// staysPausedLocked reports whether a job that returns to the queue is held. This is the case if a
-// user has paused the job and has not requeued it. Jobs of a paused queue need no hold, since the queue
-// starts none.
+// staysPausedLocked reports whether a job that returns to the queue must be held, so that it does not
+// start. This is so if a user has paused the job and has not requeued it. If the whole queue is paused, the
+// job need not be held, because the queue starts no jobs.
 func (p *Pool) staysPausedLocked(h *lease) bool {
 	isRequeued := h.endRequest != nil && h.endRequest.auditVerb == "requeue"
 	return h.pause.isRecorded && !isRequeued && !(p.cfg.RunningJobsPaused != nil && p.cfg.RunningJobsPaused(h.job.Queue))

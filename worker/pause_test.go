@@ -21,8 +21,8 @@ func (f *fakeRunner) pauseStates(seq int64) (list []bool) {
 	return list
 }
 
-// A pause or resume is recorded before the runner receives it. An attempt that is being ended is
-// not paused.
+// The store records a pause or resume before the runner receives it. An attempt that is being ended is not
+// paused.
 func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -86,8 +86,8 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 	}
 }
 
-// A runner that is connected again receives the recorded pause state of each of its attempts,
-// whatever it received before.
+// A runner that is connected again receives the recorded pause state of each of its attempts, even if it
+// has received the state before.
 func TestReconnectedRunnerReceivesPauses(t *testing.T) {
 	s, f, p := startPool(t, 2, 0, 0)
 	s.awaitState(1, queue.Processing)

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// This file has the phases of a lease. A phase says what the pool knows about the job: which runner may
-// have it, whether it may have started, and what is still to be stored. An event moves a lease to
-// another phase. The possible moves are:
+// This file defines the phases of a lease. A phase says what the pool knows about the job of the lease:
+// which runner may have it, whether it may have started, and what must still be stored. An event moves a
+// lease to another phase. The possible moves are:
 //
 //	reading dependencies → withdrawn, settling, settled
 //	awaiting runner      → withdrawn, sent, settling, returning
@@ -21,47 +21,50 @@ import (
 //	settling             → settled
 //	returning            → returned
 //
-// A typical lease is sent, running, settling and settled. For a short job the runner sends only the
-// result, so the lease goes from sent to settling.
+// A typical lease goes through the phases sent, running, settling and settled. For a short job, the runner
+// sends only the result, so the lease goes from sent to settling.
 //
-// An event that the table does not list for a phase changes nothing: the pool logs it and does not act
-// on it. If the pool acted on it, a job could be settled twice, or be returned to the queue while it runs.
+// If the table transitions does not list an event for a phase, the event changes nothing: the pool logs it
+// and ignores it. Otherwise a job could be settled twice, or be returned to the queue while it runs.
 
-// leasePhase describes the pool's knowledge about the job of a lease. The methods of leasePhase depend on the order of
-// the constants.
+// leasePhase is the phase of a lease. The methods of leasePhase depend on the order of the constants.
 type leasePhase uint8
 
 const (
-	// samePhase, in transitions, means that the event is expected but changes nothing.
+	// samePhase is only used in the table transitions. It means that the event fits the phase but does not
+	// change it.
 	samePhase leasePhase = iota
-	// The service reads the results of the job's dependencies. No runner has the job.
+	// The service is reading the results of the job's dependencies. No runner has the job.
 	phaseReadingDeps
 	// A separate runner is being started for the job. No runner has the job.
 	phaseAwaitingRunner
-	// The job goes back to the queue, and no runner has received it. Run puts it back in its next step,
-	// and claims no other job until then.
+	// The job will return to the queue, and no runner has received it. Run returns it in its next step, and
+	// claims no other job before that.
 	phaseWithdrawn
-	// The job was sent to a runner, which may start it at any time. A lease of an earlier service is
-	// also in this phase, until its runner is found.
+	// The job was sent to a runner, which may start it at any time. A lease of an earlier service is also in
+	// this phase until its runner is found.
 	phaseSent
-	// A Drop was sent for a caller that changes or ends the job. The runner has not answered.
+	// A Drop, which takes the job back from the runner, was sent for a caller that changes or ends the job.
+	// The runner has not answered.
 	phaseDropping
-	// A Drop was sent because of a recall. The runner has not answered, and claims wait for the answer.
+	// A Drop was sent because of a recall. The runner has not answered, and the pool claims no jobs before the
+	// answer.
 	phaseRecalling
-	// The runner has recorded the attempt and may have started it. A Drop is too late.
+	// The runner has recorded the attempt and may have started it. It is too late for a Drop.
 	phaseAccepted
-	// The attempt has started: the files of a runner that does not answer name the process or hold the
+	// The attempt has started: the files of its runner, which does not answer, name the process or contain the
 	// result.
 	phaseFoundStarted
 	// The attempt has started: the runner or the store said so.
 	phaseRunning
-	// The end of the lease is in session.pending.
+	// The end of the lease is in session.pendingReport.
 	phaseSettling
-	// The job's return to the queue is in session.pending. This attempt does not count.
+	// The job's return to the queue is in session.pendingReport. This attempt does not count.
 	phaseReturning
-	// The end is stored, or readDeps has replaced the lease. The lease is not in leases any more.
+	// The end is stored, or readDeps has replaced the lease by a new one. The pool's leases do not contain
+	// this lease any more.
 	phaseSettled
-	// The return is stored. The lease is not in leases any more.
+	// The return is stored. The pool's leases do not contain this lease any more.
 	phaseReturned
 	phaseCount
 )
@@ -69,13 +72,14 @@ const (
 // neverSent reports whether no runner has ever received the job.
 func (p leasePhase) neverSent() bool { return p <= phaseWithdrawn }
 
-// mayStart reports whether the job is not known to have started or ended.
+// mayStart reports whether the job may still start: it is not known to have started or ended.
 func (p leasePhase) mayStart() bool { return p <= phaseAccepted }
 
-// mayHaveStarted reports whether the runner has recorded the attempt, and the end is not decided.
+// mayHaveStarted reports whether the runner has recorded the attempt and the end of the lease is not
+// decided.
 func (p leasePhase) mayHaveStarted() bool { return p >= phaseAccepted && p <= phaseRunning }
 
-// isEndDecided reports whether the end of the lease, or its return, is decided.
+// isEndDecided reports whether it is decided how the lease ends, or that the job returns to the queue.
 func (p leasePhase) isEndDecided() bool { return p >= phaseSettling }
 
 func (p leasePhase) String() string { return phaseNames[p] }
@@ -84,24 +88,24 @@ func (p leasePhase) String() string { return phaseNames[p] }
 type leaseEvent uint8
 
 const (
-	eventDepsRead      leaseEvent = iota // the dependencies' results are read, and another lease replaces this one
-	eventWithdrawn                       // a recall or a caller wants a job back that no runner has
+	eventDepsRead      leaseEvent = iota // the results of the dependencies were read, and a new lease replaces this one
+	eventWithdrawn                       // a recall or a caller takes back a job that no runner has
 	eventSent                            // the job was sent to the separate runner that was started for it
-	eventDropSent                        // a caller wants the job back, and a Drop was sent
+	eventDropSent                        // a Drop was sent because a caller takes the job back
 	eventRecallSent                      // a Drop was sent because of a recall
 	eventDisconnected                    // the connection to the runner has ended
 	eventAccepted                        // the runner has recorded the attempt
 	eventFoundStarted                    // the runner's files show that the attempt has started
 	eventStarted                         // the runner or the store says that the attempt has started
-	eventEndDecided                      // the end of the lease is decided
-	eventReturnDecided                   // the return of the job to the queue is decided
+	eventEndDecided                      // it is decided how the lease ends
+	eventReturnDecided                   // it is decided that the job returns to the queue
 	eventStored                          // the store has recorded the end or the return
 	eventCount
 )
 
 func (e leaseEvent) String() string { return eventNames[e] }
 
-// transition says to which phase an event moves the leases of some phases.
+// transition says to which phase an event moves a lease that is in one of fromPhases.
 type transition struct {
 	event      leaseEvent
 	fromPhases []leasePhase
@@ -139,7 +143,8 @@ var transitions = []transition{
 	{eventStored, []leasePhase{phaseReturning}, phaseReturned},
 }
 
-// next returns the phase that follows p after an event. ok is false if the event does not fit p.
+// next returns the phase of a lease after an event, if it was in phase p before. ok is false if the event
+// does not fit p.
 func (p leasePhase) next(e leaseEvent) (next leasePhase, ok bool) {
 	for _, t := range transitions {
 		if t.event == e && slices.Contains(t.fromPhases, p) {

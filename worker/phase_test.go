@@ -181,8 +181,8 @@ func TestPhasesEndOnce(t *testing.T) {
 	}
 }
 
-// From the first report of a start on, a lease records that its attempt has started, also while the
-// end of the lease is stored.
+// After the first report of its start, an attempt counts as started, even while the end of its lease is
+// being stored.
 func TestStartedLeaseStaysStarted(t *testing.T) {
 	h := newLease(&queue.Job{}, 1, phaseSent, slog.New(slog.DiscardHandler))
 	if h.hasStarted() {

@@ -1,18 +1,20 @@
-// Package worker claims jobs, sends them to runners, and records how they ended.
+// Package worker claims jobs, sends them to runners (the processes that run commands), and records how they
+// ended.
 //
 // Start with Pool. A single goroutine, Pool.Run, claims jobs and settles attempts (loop.go). The
 // other methods of Pool serve the API and may run concurrently. Callers of a method whose name ends
 // in Locked hold Pool.mu.
 //
-// From the claim until its end is stored, a lease passes through the phases that phase.go lists.
-// Each other hard part has a file with an explanation at its top:
+// A claimed job has a lease: the right of this service to run it. Until the end of the lease is stored, it
+// passes through the phases that phase.go lists. Other difficult parts are explained at the top of their
+// files:
 //
-//   - recall.go: how prefetched jobs keep their order
-//   - connect.go: how runners are connected
+//   - recall.go: how jobs that were sent to a runner in advance keep their order
+//   - connect.go: how the service connects to its runners
 //   - recover.go: what happens when a runner dies
 //   - liveness.go and deadline.go: runners that do not answer
-//   - isolation.go: separate runners for some jobs
-//   - drain.go and pause.go: drains and pauses
+//   - isolation.go: separate runners for jobs that may harm others
+//   - drain.go and pause.go: how starts are stopped for a while, and how jobs are paused
 package worker
 
 import (
@@ -29,40 +31,40 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// prefetchDuration and maxPrefetch limit how many jobs the pool claims beyond the free workers (prefetched
-// jobs). It claims at most maxPrefetch, and only as many as all workers together finish within
-// prefetchDuration, estimated from the mean of recent run times. If a runner has not started a job within
-// recallAfter, the pool recalls all jobs that this runner has not started. Prefetched jobs therefore delay
-// a job of a higher rank only briefly.
+// Prefetched jobs are those that the pool claims in addition to one for each free worker. It prefetches at
+// most maxPrefetch jobs, and only as many as all workers together finish within prefetchDuration. It
+// estimates this number from the mean of recent run times. If a runner has not started a job within
+// recallAfter, the pool recalls all jobs that this runner has not started. So prefetched jobs delay a new
+// job that ranks before them only briefly.
 const (
 	prefetchDuration = 20 * time.Millisecond
 	maxPrefetch      = 64
 	recallAfter      = 50 * time.Millisecond
 )
 
-// Limits and delays of the pool.
+// These constants are limits and delays of the pool.
 const (
 	MaxWorkers    = 4096
 	storeRetryMin = 100 * time.Millisecond // first retry delay after a temporary store error
 	// storeRetryMax is the longest retry delay after a temporary store error.
 	storeRetryMax = 5 * time.Second
-	// shortagePauseMin and shortagePauseMax are the first and the longest pause after the machine
-	// lacked resources for a start.
+	// shortagePauseMin and shortagePauseMax are the first and the longest pause of claims after the machine
+	// lacked resources for the start of a job.
 	shortagePauseMin = time.Second
 	shortagePauseMax = 30 * time.Second
-	// heartbeatTimeout is how long ListWorkers waits for answers of runners.
+	// heartbeatTimeout is how long ListWorkers waits for the answers of runners.
 	heartbeatTimeout = 200 * time.Millisecond
-	// purgeTimeout is how long PurgeOutputs waits for one runner. If a deletion takes longer, the service's
-	// regular upkeep requests it again.
+	// purgeTimeout is how long PurgeOutputs waits for one runner. If a deletion takes longer, the regular
+	// upkeep of the service requests it again later.
 	purgeTimeout = time.Second
 
-	// startDeadline is how long a runner may start an attempt after the pool has sent it. After that
-	// the runner refuses to start the attempt, so an unresponsive runner cannot hold a job for longer.
+	// startDeadline is how long after its arrival a runner may start an attempt. Later, the runner refuses to
+	// start it. So the pool can then take jobs back from a runner that does not answer.
 	startDeadline = 5 * time.Second
 )
 
-// Config holds what a pool needs to know. The pool calls the functions whenever it needs their
-// value, so changed settings take effect immediately.
+// Config is the configuration of a pool. The pool calls each function whenever it needs the value, so
+// changed settings take effect immediately.
 type Config struct {
 	RunnerLocation runner.Location
 	Version        string
@@ -72,47 +74,48 @@ type Config struct {
 	Log            *slog.Logger
 
 	Policy      func() queue.RetryPolicy
-	Clock       func() queue.Millis // clock of the store; nil means this machine's clock
+	Clock       func() queue.Millis // returns the time on the store's clock; nil means this machine's clock
 	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration
-	// UserQuota returns how many bytes the jobs of one user may hold. 0, or a nil function, means
-	// unlimited.
+	// UserQuota returns how many bytes the stored jobs of one user may occupy. 0 means unlimited, as does a
+	// nil function.
 	UserQuota func() int64
-	// CheckStart returns an error if a job may not start on this node. ErrWrongNode means that only another
-	// node can start the job. Any other error means that a uid of the job now belongs to another
-	// account. It must not block for long.
+	// CheckStart returns an error if a job may not start on this node. ErrWrongNode means that another node
+	// may start the job. Any other error means that a uid of the job now belongs to another account.
+	// CheckStart must not block for long.
 	CheckStart func(*queue.Job) error
-	// ResourceUnitEnv returns environment variables that name the units of resources that the job holds.
+	// ResourceUnitEnv returns environment variables that tell the job which units of its resources it has,
+	// such as which GPUs.
 	ResourceUnitEnv func(*queue.Job) []string
-	// Traceparent returns the trace parent of an attempt that is about to start; "" keeps the one
-	// in the job's environment. A nil function does the same.
+	// Traceparent returns the trace parent (W3C Trace Context) of an attempt that is about to start. "" means
+	// the one in the job's environment, as does a nil function.
 	Traceparent func(*queue.Job) string
-	// OnAttemptEnded is called for each attempt after the attempt's end was recorded. It must not block. It
-	// may be nil.
+	// OnAttemptEnded is called after the end of an attempt was recorded. It must not block. It may be nil.
 	OnAttemptEnded func(*queue.Job, *store.Settlement)
-	// RunningJobsPaused reports whether a whole queue is paused. A nil function means that no queue is.
+	// RunningJobsPaused reports whether a whole queue is paused, including its running jobs. A nil function
+	// means that no queue is.
 	RunningJobsPaused func(queue string) bool
-	// HungRunnerAdvice returns advice for a user about a runner that hangs.
+	// HungRunnerAdvice returns a text for users: what to do about a runner that hangs.
 	HungRunnerAdvice func(pid int64) string
-	// HeartbeatInterval returns how long the pool waits for a message of a runner before it checks that the
+	// HeartbeatInterval returns after what time without a message from a runner the pool checks that the
 	// runner is alive.
 	HeartbeatInterval func() time.Duration
-	// StaleAfter returns how long a worker's runner may send no message before ListWorkers reports the worker
-	// as stale.
+	// StaleAfter returns after what time without a message from a worker's runner ListWorkers reports the
+	// worker as stale.
 	StaleAfter func() time.Duration
 }
 
-// Account is the account that jobs run as. If RunsAsJobAccount is set, a runner of root runs each job as that
-// job's own account.
+// Account is the account that jobs run as. If RunsAsJobAccount is set, a runner of root instead runs each
+// job under the job's own account.
 type Account struct {
 	User, Home, Shell string
 	UID               int
 	RunsAsJobAccount  bool
 }
 
-// RunsAs returns the uid that a job runs as. With RunsAsJobAccount this is the uid that the job names, or else
-// the uid of the user who enqueued it.
+// RunsAs returns the uid that a job runs as. If RunsAsJobAccount is set, this is the uid that the job names
+// or, if it names none, the uid of the user who enqueued it.
 func (a *Account) RunsAs(j *queue.Job) int {
 	switch {
 	case !a.RunsAsJobAccount:
@@ -130,24 +133,24 @@ type Pool struct {
 	cfg    Config
 	wakeUp chan struct{} // wakes Run after a change of the fields below
 
-	// mu guards all fields below. There is one lock because a change of a lease often changes its
-	// runner too.
+	// mu guards all fields below. Leases and runners have one lock, because a change of a lease often changes
+	// its runner too.
 	mu            sync.Mutex
 	wantedWorkers int
 	stopping      bool // Stop was called: no further job is claimed or started
-	// maxGrace is the longest time between SIGTERM and SIGKILL, for requests that do not wait for
-	// the job's own kill_after.
+	// maxGrace is the longest time between SIGTERM and SIGKILL for jobs that are not ended by their own user.
+	// Those get their full kill_after.
 	maxGrace          time.Duration
 	draining          bool       // a drain is on: no job is sent to a runner
-	allPaused         bool       // all jobs are paused
+	allPaused         bool       // all jobs are paused (SetAllPaused)
 	claimsPausedUntil time.Time  // no job is claimed before this time; zero if claims are not paused
-	lastStartErr      string     // error of the last job whose start failed and paused claims
+	lastStartErr      string     // error of the last failed start that has paused claims
 	leaseDeadline     deadline   // when the leases of this pool lapse
 	endedRates        endedRates // attempts recorded as ended
 	leases            leases
-	recallCount       int // number of recalls since the start of the pool, see recall.go
+	recallCount       int // number of recalls since the start of the pool (see recall.go)
 	runners           runners
-	lostLeases        []store.LostLease // leases of lost nodes that Run has to settle
+	lostLeases        []store.LostLease // leases of lost nodes that Run must still settle
 }
 
 // New returns a pool with a number of workers. It starts nothing until Run is called.
@@ -160,7 +163,7 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 	return p
 }
 
-// wake wakes Run.
+// wake makes Run look for work. It does not block.
 func (p *Pool) wake() { queue.TrySend(p.wakeUp, struct{}{}) }
 
 // WantedWorkers returns how many workers are wanted.
@@ -173,8 +176,8 @@ func locked[T any](p *Pool, field *T) T {
 	return *field
 }
 
-// SetWantedWorkers sets how many workers are wanted. Additional workers start immediately; surplus workers
-// finish their jobs first. After Stop was called, the number is always 0.
+// SetWantedWorkers sets how many workers are wanted. Additional workers start immediately. Surplus workers
+// end after their current jobs. After Stop was called, the number is always 0.
 func (p *Pool) SetWantedWorkers(n int) {
 	p.mu.Lock()
 	if p.stopping {
@@ -190,13 +193,14 @@ func (p *Pool) SetWantedWorkers(n int) {
 	p.wake()
 }
 
-// recallFromCurrentLocked recalls all jobs that wait in the current runner or for a runner.
+// recallFromCurrentLocked recalls all jobs that wait in the runner for new jobs, and all jobs that were not
+// sent to a runner yet.
 func (p *Pool) recallFromCurrentLocked() {
 	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.state == connCurrent })
 }
 
-// ThrottleReason returns why the pool claims fewer jobs than usual, with the error of the last job whose
-// start failed. It returns "" if the pool claims as many as usual.
+// ThrottleReason returns the reason why the pool claims fewer jobs than usual, or "" if it does not. The
+// reason contains the error of the last failed start.
 func (p *Pool) ThrottleReason() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,10 +212,10 @@ func (p *Pool) ThrottleReason() string {
 			"was: %s", p.lastStartErr)
 }
 
-// WaitForScaleDown waits until the number of running jobs is at most the number of wanted workers. When the
-// timeout has passed, it ends the surplus jobs, the youngest first, and waits until they have
-// returned to the queue. endedBy is the uid of the user who caused this, or nil. When ctx ends,
-// WaitForScaleDown returns and ends no further job. If a runner does not answer, the error names that runner.
+// WaitForScaleDown waits until the number of running jobs is at most the number of wanted workers. After
+// the timeout, it ends the surplus jobs, the youngest first, and waits until they have returned to the
+// queue. endedBy is the uid of the user who requested this, or nil. When ctx ends, WaitForScaleDown returns
+// and ends no further job. If a runner does not answer, the error names the runner.
 func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, endedBy *int) error {
 	deadline := time.After(timeout)
 	for expired := false; ; {
@@ -234,13 +238,13 @@ func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, ende
 	}
 }
 
-// requeueAll ends the jobs of leases, returns them to the queue and waits until the jobs of
-// responsive runners have returned.
+// requeueAll ends the jobs of leases and returns them to the queue. It waits until this is recorded, but
+// not for jobs of a runner that does not answer.
 func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err error) {
 	for _, h := range list {
 		p.requestEnd(h, queue.EndStopped, endedBy, "worker.stop")
 	}
-	unresponsive := map[*runnerConn]bool{} // unresponsive runners; wait for each only once
+	unresponsive := map[*runnerConn]bool{} // runners that did not answer; do not wait for them again
 	for _, h := range list {
 		conn := locked(p, &h.conn)
 		if unresponsive[conn] {
@@ -253,18 +257,18 @@ func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err
 	return err
 }
 
-// IsStopping reports whether Stop was called. From then on no job starts.
+// IsStopping reports whether Stop was called. From that time on, no job starts.
 func (p *Pool) IsStopping() bool { return locked(p, &p.stopping) }
 
-// Stop ends the pool's work. It claims no further job and gives running jobs the timeout to finish.
-// It ends paused jobs immediately, since they would not finish. It then ends the remaining jobs,
-// with at most grace between SIGTERM and SIGKILL, and returns them to the queue. Finally it ends
-// the runners. If a runner does not answer, Stop kills the runner with all its jobs. The caller
-// cancels the context of Run after Stop has returned.
+// Stop ends the pool's work. The pool claims no further job, and running jobs have the time timeout to
+// finish. Stop ends paused jobs immediately, because they would not finish. After the timeout, it ends the
+// remaining jobs and returns them to the queue. They get at most the time grace between SIGTERM and
+// SIGKILL. Finally it ends the runners. If a runner does not answer, Stop kills it with all its jobs. The
+// caller must cancel the context of Run after Stop has returned.
 func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.maxGrace = true, grace
-	// Paused jobs would not finish.
+	// End paused jobs now, because they would not finish.
 	paused := p.leases.selectLocked(func(h *lease) bool { return h.hasStarted() && p.isPausedLocked(h) })
 	p.mu.Unlock()
 	p.SetWantedWorkers(0)
@@ -288,14 +292,14 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	for _, conn := range clients {
 		select {
 		case <-conn.closed:
-		case <-timeUp: // stop waiting: the runner ends itself when its work is done
+		case <-timeUp: // stop waiting, because the runner will end by itself when its work is done
 			return
 		}
 	}
 }
 
-// HastenStop makes a concurrent Stop end all running jobs immediately, with at most grace between
-// SIGTERM and SIGKILL.
+// HastenStop makes a Stop that is in progress end all running jobs immediately. They get at most the time
+// grace between SIGTERM and SIGKILL.
 func (p *Pool) HastenStop(ctx context.Context, grace time.Duration) {
 	p.mu.Lock()
 	p.maxGrace = min(p.maxGrace, grace)
@@ -307,20 +311,20 @@ func (p *Pool) HastenStop(ctx context.Context, grace time.Duration) {
 type WorkerStatus struct {
 	ID    string
 	JobID string // job id; "" if the worker is idle
-	// uid of the only user, apart from operators, with access to the job; see queue.Job.RestrictedToUID
+	// RestrictedToUID is the uid of the only user, apart from operators, who may see the job. See
+	// queue.Job.RestrictedToUID.
 	RestrictedToUID *int
 	PID             int
 	StartedAt       queue.Millis // start time of the job
 	LastHeartbeat   time.Time    // time of the last message from the worker's runner
 	Stale           bool
-	// Stuck reports that the process PID of an ended job occupies the worker, because it survives
-	// SIGKILL.
+	// Stuck means that an ended job still occupies the worker, because its process PID survives SIGKILL.
 	Stuck   bool
-	Surplus bool // the worker ends when its job ends, since more jobs run than workers are wanted
+	Surplus bool // the worker will end with its job, because there are more workers than wanted
 	Paused  bool // the worker's job is paused, or all jobs are
 }
 
-// ListWorkers returns all workers, those that run a job and those that are idle.
+// ListWorkers returns the status of all workers: those that run a job and those that are idle.
 func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
 	p.heartbeat(ctx)
 	p.mu.Lock()
@@ -361,8 +365,8 @@ func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
 	return list
 }
 
-// BusyWorkers returns how many workers run a job or are occupied by a process that survives SIGKILL. It counts what the
-// runners have reported.
+// BusyWorkers returns how many workers run a job or are occupied by a process that survives SIGKILL. It
+// uses the last reports of the runners.
 func (p *Pool) BusyWorkers() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

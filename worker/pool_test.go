@@ -29,8 +29,8 @@ func startPool(t *testing.T, workers int, priorities ...int64) (*recordingStore,
 // lease returns the lease of a job's first claim.
 func lease(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
 
-// Jobs start in the order of the queue, one per free worker. The end of a job is enough to start
-// the next one.
+// Jobs start in the order of the queue, one for each free worker. The end of a job starts the next one; no
+// other event is needed.
 func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	s, f, _ := startPool(t, 2, 1, 5, 3, 5, 2)
 	want := []int64{2, 4, 3, 5, 1}
@@ -49,8 +49,8 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	check(t, "maximum number of open leases", f.maxOpenLeases(), 2)
 }
 
-// A job with a uid that now belongs to another account is held, also if it is a suspect. Other jobs
-// of the same claim run.
+// A job with a uid that now belongs to another account is held, even if it is a suspect. Other jobs of the
+// same claim run.
 func TestDisownedJobsAreHeld(t *testing.T) {
 	s, f, _ := startPool(t, 4)
 	drafts := make([]queue.Job, 4)
@@ -71,8 +71,8 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	check(t, "leased", s.leasedJobs(), []int64{1, 4})
 }
 
-// A job whose user exists only on other nodes waits for those nodes. It is not held and loses no
-// attempt.
+// A job whose user exists only on other nodes waits for these nodes. It is not held, and no attempt is
+// counted.
 func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	s, f, _ := startPool(t, 1)
 	drafts := []queue.Job{{
@@ -240,7 +240,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	release := s.blockSettlements()
 	f.send(succeeded(lease(1), longRun))
 	waitUntil(t, "the settlement has begun", s.isBlocking)
-	// Frames are ordered: when this Setup arrives, everything that was sent before it has arrived.
+	// Frames arrive in order: when this Setup arrives, all frames that were sent before it have arrived.
 	n := len(received[*wire.Setup](f))
 	p.ResendSetup()
 	awaitFrame[*wire.Setup](t, f, n+1)
@@ -283,8 +283,8 @@ func TestUnknownResultChangesNothing(t *testing.T) {
 	s.awaitState(1, queue.Completed)
 }
 
-// A job that has not started after 50 ms is recalled and returned to the queue. A job of higher
-// rank that has arrived since then goes first.
+// If a job has not started after 50 ms, it is recalled and returned to the queue. A new job that ranks
+// before it then starts first.
 func TestUnstartedJobIsRecalled(t *testing.T) {
 	s, f, _ := startPool(t, 1)
 	f.ignoreStarts()
@@ -323,13 +323,14 @@ func TestJobStartedBeforeDropIsKept(t *testing.T) {
 	check(t, "released", released, 0)
 }
 
-// shortageTracker returns the result of an attempt that could not be started.
+// shortageTracker returns the result of an attempt that could not be started for lack of resources.
 func shortageTracker(l wire.Lease) *wire.Result {
 	return &wire.Result{Attempt: runningAttempt(l), Shortage: true, ExitCode: -1, Error: "no more processes"}
 }
 
-// A shortage pauses claims for a second. Each further pause of the same shortage is twice as long.
-// Several jobs that fail during one pause count once. A successful start ends the shortage.
+// If starts fail for lack of resources, claims pause for a second. If starts still fail after that, each
+// further pause is twice as long. Failures during a pause do not extend it. A successful start ends the
+// shortage.
 func TestShortagePausesClaims(t *testing.T) {
 	_, f, _ := startPool(t, 2, make([]int64, 40)...)
 	handled := 0 // number of starts that were handled
@@ -356,7 +357,7 @@ func TestShortagePausesClaims(t *testing.T) {
 	pauses(time.Second)
 }
 
-// While the store cannot record results, the pool keeps and does not acknowledge them, and retries.
+// While the store cannot record results, the pool keeps them, does not acknowledge them, and tries again.
 func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 	for _, reason := range []error{queue.ErrNoSpace, queue.ErrUnavailable} {
 		t.Run(reason.Error(), func(t *testing.T) {
@@ -406,8 +407,8 @@ func TestPermanentStoreErrorEndsRun(t *testing.T) {
 	check(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
 }
 
-// A graceful stop claims nothing more, whatever number of workers is requested. It lets running
-// jobs finish and then ends the runner.
+// After the start of a graceful stop, the pool claims no jobs, even if more workers are requested. Running
+// jobs finish, and then the runner ends.
 func TestStopLetsJobsFinish(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
@@ -418,7 +419,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 		p.Stop(context.Background(), time.Hour, time.Hour)
 	}()
 	awaitFrame[*wire.Setup](t, f, n+1)
-	p.SetWantedWorkers(2) // this call simulates a caller that does not know of the stop
+	p.SetWantedWorkers(2) // simulates a caller that does not know about the stop
 	f.sync()
 	check(t, "started while stopping", f.startedJobs(), []int64{1})
 	select {
@@ -435,8 +436,8 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	check(t, "Shutdown frames", len(received[*wire.Shutdown](f)), 1)
 }
 
-// At the deadline of a stop, running jobs are ended and returned to the queue, with at most the
-// grace of the stop. Jobs that have not started are taken back.
+// At the deadline of a stop, running jobs are ended and returned to the queue. Their grace period is at
+// most that of the stop. Jobs that have not started are taken back.
 func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
 	stopped := make(chan struct{})

@@ -10,20 +10,23 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// progressInterval is the minimum time between two records of one attempt's progress.
-// progressReportInterval is the minimum time between two reports that contain any progress.
+// progressInterval is the minimum time between two records of the progress of the same attempt.
+// progressReportInterval is the minimum time between two reports to the store that contain the progress of
+// any attempt.
 const (
 	progressInterval       = 450 * time.Millisecond
 	progressReportInterval = 200 * time.Millisecond
 )
 
-// progressBatch collects the attempts whose progress is to be recorded. Only Run's goroutine uses it.
+// progressBatch collects the attempts whose latest progress is not recorded in the store yet. Only Run's
+// goroutine uses it.
 type progressBatch struct {
 	unrecordedLeases map[queue.Lease]*lease
-	lastReport       time.Time // time of the last record
+	lastReport       time.Time // time of the last report that contained progress
 }
 
-// addLocked stores progress that a runner has sent for an attempt. Empty progress is ignored.
+// addLocked stores the progress that a runner has sent for an attempt in its lease, to be recorded later.
+// It ignores empty progress.
 func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
 	progress := cleanProgress(p)
 	if progress == nil || h.phase.isEndDecided() {
@@ -36,7 +39,8 @@ func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
 	t.unrecordedLeases[h.job.Lease()] = h
 }
 
-// nextRecordTimeLocked returns when the next progress may be recorded; the zero time if all is recorded.
+// nextRecordTimeLocked returns when the next progress may be recorded, or the zero time if all progress is
+// recorded.
 func (t *progressBatch) nextRecordTimeLocked() (next time.Time) {
 	for _, h := range t.unrecordedLeases {
 		if at := h.progress.recordedAt.Add(progressInterval); next.IsZero() || at.Before(next) {
@@ -49,7 +53,7 @@ func (t *progressBatch) nextRecordTimeLocked() (next time.Time) {
 	return next
 }
 
-// moveDueLocked moves the progress that is due to a report.
+// moveDueLocked moves the progress that may be recorded now to a report for the store.
 func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
 	if len(t.unrecordedLeases) == 0 || len(report.Progress) > 0 || now.Before(t.nextRecordTimeLocked()) {
 		return
@@ -57,7 +61,7 @@ func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
 	for lease, h := range t.unrecordedLeases {
 		switch {
 		case h.phase.isEndDecided():
-			delete(t.unrecordedLeases, lease) // the attempt's result contains its progress
+			delete(t.unrecordedLeases, lease) // the attempt's result contains the progress
 		case h.phase == phaseRunning && !now.Before(h.progress.recordedAt.Add(progressInterval)):
 			report.Progress = append(report.Progress, store.Progress{Lease: lease, Progress: *h.progress.last})
 			delete(t.unrecordedLeases, lease)
@@ -69,8 +73,8 @@ func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
 	t.lastReport = now
 }
 
-// cleanProgress returns the progress of an attempt, or nil if it has reported none. The values are
-// clipped and cleaned, because a runner of another account may send anything.
+// cleanProgress returns the progress of an attempt, or nil if it has reported none. It limits and cleans
+// the values, because a runner of another account may send anything.
 func cleanProgress(p wire.Progress) *queue.Progress {
 	if p.ReportedAtMillis <= 0 {
 		return nil
@@ -84,12 +88,14 @@ func cleanProgress(p wire.Progress) *queue.Progress {
 		ReportedAt: queue.Millis(p.ReportedAtMillis)}
 }
 
-// replyNesting holds JSON brackets that nest a result as deeply as a reply to a client does. A result
-// is checked inside them, so that the reply does not exceed the protocol's limit for nested JSON.
+// replyNesting contains JSON brackets that nest a result as deeply as a reply to a client does.
+// checkedResult checks a result inside these brackets. So the reply does not exceed the nesting limit of
+// the protocol.
 var replyNesting = [2]string{"[[[[[[[[", "]]]]]]]]"}
 
-// checkedResult returns the result value that an attempt has left, or why that value is invalid. The
-// value is checked again, because a runner of another account may send anything.
+// checkedResult returns the result that an attempt has left. If the result is invalid, it returns the
+// reason instead. It repeats the checks of the runner, because a runner of another account may send
+// anything.
 func checkedResult(r *wire.Result) (value []byte, invalid string) {
 	switch {
 	case r.ResultError != "":

@@ -26,7 +26,7 @@ func TestRateCountsLastMinute(t *testing.T) {
 }
 
 // Each queue has its own rate, up to maxQueueCounters queues in a minute. The total counts the attempts of
-// all queues. Idle queues are removed.
+// all queues. Queues without attempts in the last minute are removed.
 func TestQueueRatesAreLimited(t *testing.T) {
 	var r endedRates
 	at := func(seconds int) time.Time { return time.Unix(1_000_000+int64(seconds), 0) }

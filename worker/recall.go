@@ -8,37 +8,39 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// This file keeps prefetched jobs in the order of their queue. The promise: when a worker is free,
-// the runner starts the best-ranked job of the queue that can start and needs no gate. The only
-// exception is a job that could not start yet at the time of the last claim. Three rules keep the
-// promise:
+// Prefetched jobs wait in the runner until a worker is free. This file makes them start in the order of
+// their queue. It promises that a free worker starts the first job of the queue, in rank order, that can
+// start and needs no gate (no lock, quota or other limited thing). The only exception is a job that could
+// not start yet at the time of the last claim. Three rules keep this promise:
 //
-//   1. The jobs of a queue that wait in the runner are sorted by place, in whatever order they
-//      arrive. A place is the rank of a job. If fairness lets the job's user go first, it is the
-//      rank of the job that this job goes before (store/rules/user_turns.go).
-//   2. Jobs are recalled from the last place to the first. Any job that the runner starts before it
-//      receives the last Drop is then the best of those left.
-//   3. During a recall the pool claims nothing and sends no job that was claimed before. The next
-//      claim is part of the transaction that records the return of the jobs, so these jobs take
-//      part in it.
+//   1. The runner sorts the waiting jobs of a queue by position, regardless of the order in which they
+//      arrive. The position of a job is normally its rank. If fairness between users lets the job start
+//      before a job that ranks better, it is the rank of that job (store/rules/user_turns.go).
+//   2. A recall takes jobs back from the runner, from the last position to the first, with one Drop frame
+//      for each job. If the runner starts a job before it has received the last Drop, this job is the first
+//      of those that are left.
+//   3. During a recall, the pool claims no jobs, and sends no job that it claimed before. The transaction
+//      that records the return of the jobs also makes the next claim, so the claim can choose among these
+//      jobs.
 //
-// An example: the only worker runs job 17, which turns out to be long, and jobs 18, 19 and 20 wait
-// in the runner. After recallAfter the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the
-// first Drop, so the runner starts job 18 and answers that it dropped 20 and 19 but not 18. Without
-// rule 2 it could have started job 19 first. Without rule 3 the end of job 17 would have claimed
-// job 21, which would have started before 19.
+// An example: the only worker runs job 17, which takes long, and jobs 18, 19 and 20 wait in the runner.
+// After recallAfter, the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the first Drop, so the
+// runner starts job 18. It answers that it has dropped 20 and 19 but not 18. Without rule 2, the runner
+// could have started job 19 before job 18. Without rule 3, the pool would have claimed job 21 at the end of
+// job 17, and job 21 would have started before job 19.
 //
-// The rules do not cover separate runners of suspects, of users whose starts hang, and unresponsive
-// runners. If the rules covered them, other jobs would have to wait for these runners.
+// The rules do not apply to separate runners (isolation.go) and unresponsive runners. If they did, other
+// jobs would have to wait for these runners.
 
-// recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that is
-// in progress go back to the queue too, even if recallLocked finds no other job.
+// recallLocked takes back the jobs that runners have not started and for which the function selects returns
+// true. Even if there are none, the jobs of a claim that is in progress also return to the queue.
 func (p *Pool) recallLocked(selects func(*lease) bool) {
 	p.recallCount++
 	p.dropUnstartedLocked(selects)
 }
 
-// dropUnstartedLocked sends a Drop for each selected job that has not started.
+// dropUnstartedLocked sends a Drop for each job that has not started and for which the function selects
+// returns true.
 func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
 	list := p.leases.selectLocked(func(h *lease) bool {
 		isSent := h.phase == phaseSent && h.conn != nil
@@ -51,7 +53,7 @@ func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
 	for _, h := range list {
 		if h.phase.neverSent() {
 			h.advanceLocked(eventWithdrawn)
-			p.wake() // Run returns the job
+			p.wake() // makes Run return the job to the queue
 			continue
 		}
 		h.advanceLocked(eventRecallSent)
@@ -62,21 +64,22 @@ func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
 	}
 }
 
-// queuePosition returns the place of a claimed job in the order of starts.
+// queuePosition returns the position of a claimed job, by which the runner sorts the waiting jobs of its
+// queue.
 func queuePosition(j *queue.Job) wire.QueuePosition {
 	return wire.QueuePosition{Rank: j.StartPosition.Rank, Seq: j.StartPosition.Seq,
 		StartsBefore: j.StartPosition.Seq != j.Seq}
 }
 
-// recallingLocked reports whether a recall is in progress: the current runner has not answered all
-// Drops, or Run has not yet returned a job that no runner has.
+// recallingLocked reports whether a recall is in progress. This is so if the runner for new jobs has not
+// answered all Drops, or if Run must still return a job that no runner has received.
 func (s *leases) recallingLocked() bool {
 	return s.anyLocked(func(h *lease) bool {
 		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent
 	})
 }
 
-// returnClaimed returns claimed jobs that were not sent to a runner.
+// returnClaimed returns claimed jobs that were not sent to a runner to the queue.
 func (l *loop) returnClaimed(jobs []queue.Job) {
 	for i := range jobs {
 		l.session.pendingReport.Releases = append(l.session.pendingReport.Releases, jobs[i].Lease())

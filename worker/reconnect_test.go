@@ -27,7 +27,7 @@ func TestCancelSurvivesReconnect(t *testing.T) {
 	check(t, "killed again", len(received[*wire.Kill](f)), 2)
 }
 
-// A watched job stays watched after a broken connection.
+// A watched job stays watched when the connection to its runner breaks.
 func TestWatchSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
@@ -38,7 +38,7 @@ func TestWatchSurvivesReconnect(t *testing.T) {
 	check(t, "number of watches", len(received[*wire.ReportImmediately](f)), 2)
 }
 
-// A cancellation that waits to be recorded is recorded even if the connection breaks.
+// A cancellation that is not recorded yet is recorded even if the connection to the runner breaks.
 func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -57,8 +57,8 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	s.checkState(1, queue.Cancelled, "")
 }
 
-// A result that the store has refused is not acknowledged together with newly claimed jobs. The
-// runner must keep it until it is stored.
+// If the store has refused a result, the pool does not acknowledge it together with newly claimed jobs. The
+// runner must keep the result until it is stored.
 func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	s, f, _ := startPool(t, 2, 0)
 	s.awaitState(1, queue.Processing)
@@ -154,7 +154,7 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	check(t, "started", f.startedJobs(), []int64{1})
 }
 
-// Two answers to two Drop frames for one lease free one worker only.
+// If two Drop frames for one lease are both answered, only one worker becomes free.
 func TestDuplicateDroppedFreesOneWorker(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

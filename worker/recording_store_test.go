@@ -34,7 +34,7 @@ func newStore(t *testing.T) *recordingStore {
 	return newStoreWithOrder(t, queue.Order{Scheduling: queue.ByPriority})
 }
 
-// newStoreWithOrder returns a store that ranks jobs by an order.
+// newStoreWithOrder returns a store that sorts jobs by the given order.
 func newStoreWithOrder(t *testing.T, order queue.Order) *recordingStore {
 	s := &recordingStore{Store: faultstore.New(memstore.New(order)), t: t}
 	s.SetHook(s.intercept)
@@ -134,7 +134,8 @@ func (s *recordingStore) isBlocking() bool {
 	return s.blocking
 }
 
-// reportsOf returns how often an end, a release and a cancellation of a job were reported.
+// reportsOf returns how often the pool has reported that a job ended, returned to the queue, and was
+// cancelled.
 func (s *recordingStore) reportsOf(seq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,26 +16,26 @@ import (
 
 // This file settles the leases of dead runners, in three steps:
 //
-// - recoverRunner ends the processes that the runner left behind, and reads its files.
-// - settleDeadRunner decides how each of its leases ended, and adds these decisions to the pending report.
-// - finishRecovery removes the runner's directory after the report was stored.
+// - recoverRunner ends the processes that a dead runner left behind, and reads its files. -
+// settleDeadRunner decides how each lease of the runner ended, and adds these decisions to the pending
+// report. - finishRecovery removes the runner's directory when the report is stored.
 
-// deadRunner describes a dead runner. An empty dir means all runners whose directories are gone.
-// See docs/decisions/0056.
+// deadRunner describes a dead runner and what it left behind. If dir is "", it stands for all runners whose
+// directories are gone. See docs/decisions/0056.
 type deadRunner struct {
 	runner.RecoveryResult
 	dir         string
-	recoveredBy *runner.Client // living runner that recovered the dead one; nil if this process did
-	keepDir     bool           // keep the directory, because no runner exists that may remove it
+	recoveredBy *runner.Client // living runner that ended the processes; nil if this process did
+	keepDir     bool           // keep the directory, because no runner with the rights to remove it exists
 }
 
-// recovery holds Run's state about leases whose runners it has not found.
+// recovery is the state about leases whose runners were not found. Only Run's goroutine uses it.
 type recovery struct {
-	searchingStrays bool     // a search for processes of leases without a runner is in progress
-	rebooted        bool     // some dead runner was started before the last boot
+	searchingStrays bool     // searchStrayProcesses is in progress
+	rebooted        bool     // a dead runner was found that was started before the last boot
 	storeMoved      bool     // the store is a copy or was restored
-	uncertainDirs   []string // missing or damaged directories of runners that may hold leases
-	dirMissing      bool     // at the start, the directory of some runner that the store knew was missing
+	uncertainDirs   []string // directories, missing or damaged, of runners that may have had jobs
+	dirMissing      bool     // a runner directory that the store had recorded was missing at the start
 }
 
 // recoverRunner ends the processes that a dead runner left behind, and reads its files.
@@ -64,10 +64,10 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 	return d, err
 }
 
-// recovererFor returns the living runner that may clean up after dead runners in the directory
-// root. It returns nil if this process may clean up itself. It also returns nil if no such runner
-// exists or will start: the operating system has then ended the dead runner's processes, and its
-// directory stays. It returns an error if a suitable runner may be available later.
+// recovererFor returns a living runner with the rights to clean up after dead runners in the directory
+// root. It returns nil if this process has these rights itself. It also returns nil if such a runner
+// neither exists nor will start. In that case, the operating system has ended the dead runner's processes,
+// and its directory stays. If such a runner may be available later, recovererFor returns an error.
 func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	if !p.cfg.RunnerLocation.External() {
 		return nil, nil
@@ -92,8 +92,9 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	return nil, nil
 }
 
-// recoverVia calls runner.Recover in the runner recoverer, or in this process if recoverer is nil.
-// It stops waiting if that runner does not answer liveness checks.
+// recoverVia calls runner.Recover. The work is done by the runner recoverer, or by this process if
+// recoverer is nil. If the runner does not answer liveness checks, recoverVia stops waiting and returns an
+// error.
 func (p *Pool) recoverVia(
 	ctx context.Context, recoverer *runnerConn, dir string, leased, known []wire.Attempt,
 ) (runner.RecoveryResult, error) {
@@ -115,9 +116,9 @@ func (p *Pool) recoverVia(
 	return runner.Recover(ctx, dir, leased, known, recoverer.Client)
 }
 
-// decideCauseLocked returns how an attempt without a result ended. It ended in the requested way if it was
-// cancelled, or if recoverRunner found and ended its processes after a request. In all other cases
-// the outcome is unknown. decideCauseLocked returns 0 if the attempt never started.
+// decideCauseLocked returns how an attempt without a result ended, or 0 if it never started. If the service
+// had requested its end, the attempt counts as ended by the request in two cases: the request was a
+// cancellation, or recoverRunner found and ended its processes. In all other cases, the outcome is unknown.
 func (d *deadRunner) decideCauseLocked(h *lease, tableEntry *wire.Attempt) queue.EndCause {
 	started := tableEntry != nil || h.phase.mayHaveStarted()
 	switch {
@@ -138,14 +139,14 @@ func (d *deadRunner) decideCauseLocked(h *lease, tableEntry *wire.Attempt) queue
 	return queue.EndPerhapsInterrupted
 }
 
-// settleDeadRunner adds settlements for the leases that the dead runner held or may have held to the pending report.
-// Results in the runner's journal are final. Attempts in its running table were lost while they ran. Unless its
-// files are damaged, the runner never received the other leases. It returns the number of results and the number of
-// attempts that were lost while they ran.
+// settleDeadRunner adds settlements to the pending report for all leases whose jobs the dead runner had or
+// may have had. Results in the runner's journal are final. Attempts in its running table were lost while
+// they ran. If the runner's files are not damaged, it never received the other leases. settleDeadRunner
+// returns the number of results and the number of attempts that were lost while they ran.
 func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	end := func(id wire.Lease) (h *lease, ended bool) { // ends an open lease, so a lease that is listed twice ends once
+	end := func(id wire.Lease) (h *lease, ended bool) { // ends a lease; returns false if its end was decided before
 		h = l.leases.byLease[queue.Lease(id)]
 		held := h != nil && (h.isOrphanInLocked(d.dir) || h.isOrphanInLocked(""))
 		return h, held && h.advanceLocked(eventEndDecided)
@@ -177,8 +178,8 @@ func (l *loop) settleDeadRunner(d *deadRunner) (results, lost int) {
 	return results, lost
 }
 
-// finishRecovery settles the leases of a dead runner. Its directory is removed after the report is
-// stored.
+// finishRecovery settles the leases of a dead runner. When the report with the settlements is stored, it
+// removes the runner's directory.
 func (l *loop) finishRecovery(d *deadRunner) {
 	results, lost := l.settleDeadRunner(d)
 	l.recovery.rebooted = l.recovery.rebooted || !d.SameBoot
@@ -187,7 +188,8 @@ func (l *loop) finishRecovery(d *deadRunner) {
 	}
 	if !d.keepDir {
 		l.session.afterExchange = append(l.session.afterExchange, func() {
-			// On Windows, RemoveDeadRunner fails while a process reads one of the runner's files.
+			// An error does not end the service: on Windows, removing fails while another process reads one of the
+			// runner's files.
 			if err := runner.RemoveDeadRunner(d.dir, d.recoveredBy); err != nil {
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start",
 					"dir", d.dir, "error", err)
@@ -207,8 +209,8 @@ func (l *loop) finishRecovery(d *deadRunner) {
 	}
 }
 
-// leaseDirs returns the directories of all runners that may hold leases. A missing or damaged one
-// is included until the leases that its runner may hold are settled.
+// leaseDirs returns the directories of all runners that may have jobs of this service. It includes a
+// missing or damaged directory until all leases of its runner are settled.
 func (l *loop) leaseDirs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,8 +220,8 @@ func (l *loop) leaseDirs() []string {
 	return l.runners.leaseDirsLocked(slices.Clone(l.recovery.uncertainDirs))
 }
 
-// searchStrayProcesses searches for living processes of leases that no runner knows. Such a lease may
-// belong to a runner whose directory is gone. Run calls it after the runners in all existing
+// searchStrayProcesses searches for living processes of stray leases: leases that no known runner has. The
+// directory of their runner may be gone. Run calls searchStrayProcesses when the runners in all existing
 // directories are connected or recovered.
 func (l *loop) searchStrayProcesses() {
 	l.mu.Lock()
@@ -228,7 +230,7 @@ func (l *loop) searchStrayProcesses() {
 	if len(leased) == 0 {
 		return
 	}
-	if l.recovery.storeMoved { // the processes belong to the original queue that this store was copied from
+	if l.recovery.storeMoved { // the processes belong to the original queue, from which this store was copied
 		l.settleStrayLeases(nil)
 		return
 	}
@@ -244,9 +246,9 @@ func (l *loop) searchStrayProcesses() {
 	})
 }
 
-// endStrayProcesses ends the processes of leases without a runner, and returns the leases that had
-// processes. It waits for the delay first, since a runner without a directory may be alive. Such a
-// runner may still start attempts from an earlier service until their start deadlines.
+// endStrayProcesses ends the processes of leases without a known runner, and returns the leases that had
+// processes. It first waits for the delay: a runner whose directory is gone may be alive, and may still
+// start attempts of an earlier service until their start deadlines.
 func (p *Pool) endStrayProcesses(ctx context.Context, leased []wire.Attempt, delay time.Duration) (
 	alive []wire.Lease, ok bool,
 ) {
@@ -261,8 +263,8 @@ func (p *Pool) endStrayProcesses(ctx context.Context, leased []wire.Attempt, del
 	return nil, false
 }
 
-// settleStrayLeases settles the leases that no runner knows. A lease that had processes is settled as
-// started.
+// settleStrayLeases settles the leases that no known runner has. The leases in alive had processes, so
+// their attempts count as started.
 func (l *loop) settleStrayLeases(alive []wire.Lease) {
 	l.recovery.searchingStrays = false
 	l.mu.Lock()
@@ -277,9 +279,9 @@ func (l *loop) settleStrayLeases(alive []wire.Lease) {
 	}})
 }
 
-// lostSettlementLocked returns the settlement of an attempt whose runner has died; dir is the runner's
-// directory. tableEntry is nil if the runner has not recorded a start. If the start was not
-// recorded anywhere, its time is unknown, and the attempt gets a duration of zero.
+// lostSettlementLocked returns the settlement of an attempt whose runner has died. dir is the runner's
+// directory. tableEntry is the attempt in the runner's running table, or nil if the table does not contain
+// it. If the start time is unknown, the attempt gets a duration of zero.
 func (p *Pool) lostSettlementLocked(h *lease, tableEntry *wire.Attempt, end queue.EndCause,
 	dir string) store.Settlement {
 	j, now := &h.job, queue.MillisOf(time.Now())
@@ -293,7 +295,7 @@ func (p *Pool) lostSettlementLocked(h *lease, tableEntry *wire.Attempt, end queu
 		a.Worker, a.PID, a.StartedAt = h.attempt.workerID, h.attempt.pid, h.attempt.startedAt
 	}
 	d := queue.Decide(j, o, p.cfg.Policy())
-	// The output may exist even if the runner did not report it.
+	// Delete the output file, which may exist even if the runner did not report it.
 	output := runner.OutputRef(wire.Lease(j.Lease()))
 	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutput: output}
 	h.setEndedByLocked(&s)

@@ -13,13 +13,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// runners holds the runners of this service: connections and contacts. The pool's mu guards all fields.
+// runners contains the runners of this service. Connected ones are in clients, and those that are not
+// connected are in contacts. The pool's mu guards all fields.
 type runners struct {
 	cfg           *Config
-	clients       []*runnerConn             // connections; the last one takes new jobs if it is current
+	clients       []*runnerConn             // connections to runners; the last one gets new jobs if it is current
 	contacts      map[string]*runnerContact // runners that are not connected, by directory
-	connectSignal chan struct{}             // closed and replaced when a runner is connected
-	spawning      bool                      // a runner for new jobs is starting
+	connectSignal chan struct{}             // closed when a runner connects, and then replaced by a new channel
+	spawning      bool                      // a runner for new jobs is being started
 	spawnErr      error                     // error of the last try to start a runner for new jobs
 }
 
@@ -31,14 +32,14 @@ type runnerConn struct {
 	// The pool's mu guards all fields below.
 
 	state connState
-	// lastCheckedAt is the time of the last message or of the last failed liveness check; the next
-	// check is HeartbeatInterval later.
+	// lastCheckedAt is the time of the last message or of the last failed liveness check. The next check is
+	// HeartbeatInterval later.
 	lastCheckedAt time.Time
 	lastMessageAt time.Time      // time of the last message
 	checking      bool           // a liveness check is in progress
-	dismissed     bool           // a Shutdown was sent, since it has finished its jobs
-	user          *isolatedUser  // user whose jobs the runner runs; nil if it is not a separate runner of one user
-	stuckAttempts []wire.Attempt // ended attempts whose processes still occupy workers
+	dismissed     bool           // a Shutdown was sent to the runner
+	user          *isolatedUser  // user whose separate runner this is; nil if it is not the separate runner of a user
+	stuckAttempts []wire.Attempt // ended attempts whose processes survive SIGKILL and occupy workers
 	sentSetup     wire.Setup     // the Setup frame that was sent last
 }
 
@@ -51,22 +52,22 @@ type runnerConn struct {
 //	unresponsive → current       it answers again, can take new jobs, and there is no current runner
 //	unresponsive → other         it answers again, and another runner takes new jobs
 //
-// Whether a runner was dismissed does not depend on its state: Stop dismisses all runners.
+// Any runner can be dismissed, regardless of its state, because Stop dismisses all runners.
 type connState uint8
 
 const (
-	connOther        connState = iota // the runner answers, but gets no new jobs, or those of one user only
+	connOther        connState = iota // the runner answers, but gets no new jobs, or only those of one user
 	connCurrent                       // the runner for new jobs
-	connUnresponsive                  // the runner did not answer the last liveness check; it gets no new jobs
+	connUnresponsive                  // the runner did not answer the last liveness check, so it gets no new jobs
 )
 
-// newRunnerConn returns the connection to a runner that has just answered.
+// newRunnerConn returns a runnerConn for a connection on which the runner has just answered.
 func newRunnerConn(c *runner.Client, initial connState) *runnerConn {
 	now := time.Now()
 	return &runnerConn{Client: c, state: initial, lastCheckedAt: now, lastMessageAt: now, closed: make(chan struct{})}
 }
 
-// currentLocked returns the runner for new jobs, or nil.
+// currentLocked returns the runner for new jobs, or nil if there is none.
 func (r *runners) currentLocked() *runnerConn {
 	if n := len(r.clients); n > 0 && r.clients[n-1].state == connCurrent {
 		return r.clients[n-1]
@@ -74,7 +75,8 @@ func (r *runners) currentLocked() *runnerConn {
 	return nil
 }
 
-// addLocked adds a connection and wakes the callers that wait for one.
+// addLocked adds a connection and wakes callers that wait for one. If it is current, no other connection
+// stays current.
 func (r *runners) addLocked(conn *runnerConn) {
 	if conn.state == connCurrent {
 		for _, other := range r.clients {
@@ -96,16 +98,18 @@ func (r *runners) removeLocked(conn *runnerConn) {
 	conn.unlinkUserLocked()
 }
 
-// canTakeNewJobs reports whether a runner that an earlier service started can take new jobs. It
-// must have this service's version, must not be a suspect's separate runner, and must have the
-// directory and the job_tmpdir that the settings require. A runner that this service has started
-// takes new jobs whatever its version, because the program on disk may be newer than this one.
+// canTakeNewJobs reports whether a runner that an earlier service started can get new jobs. It must have
+// the version of this service, must not be the separate runner of one job, and must have the directory and
+// the job_tmpdir that the settings require. A runner that this service has just started gets new jobs
+// without this check. It may have another version, because the program on disk may be newer than this
+// process.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.HelloReply.Version == r.cfg.Version && !runner.IsIsolated(c.Dir) &&
 		filepath.Dir(c.Dir) == r.cfg.RunnerLocation.Root() && r.cfg.RunnerLocation.HasTmpdir(c.Dir)
 }
 
-// lacksCurrentLocked reports whether no runner for new jobs exists and none is expected soon.
+// lacksCurrentLocked reports whether a runner for new jobs must be started, because none exists and none is
+// expected soon.
 func (r *runners) lacksCurrentLocked() bool {
 	now := time.Now()
 	for _, c := range r.contacts {
@@ -117,8 +121,8 @@ func (r *runners) lacksCurrentLocked() bool {
 	return r.currentLocked() == nil && !r.spawning
 }
 
-// hasUnadoptedLocked reports whether some runner that existed at the start is neither connected nor
-// recovered.
+// hasUnadoptedLocked reports whether any runner that existed at the start of the service is neither
+// connected nor recovered yet.
 func (r *runners) hasUnadoptedLocked() bool {
 	for _, c := range r.contacts {
 		if c.origin.existedAtStart() {
@@ -128,7 +132,7 @@ func (r *runners) hasUnadoptedLocked() bool {
 	return false
 }
 
-// leaseDirsLocked appends the directories of all runners that may hold leases to dirs.
+// leaseDirsLocked appends to dirs the directories of all runners that may have jobs of this service.
 func (r *runners) leaseDirsLocked(dirs []string) []string {
 	for _, conn := range r.clients {
 		if !conn.dismissed {
@@ -143,8 +147,8 @@ func (r *runners) leaseDirsLocked(dirs []string) []string {
 	return dirs
 }
 
-// unreachableForLocked returns the directories of runners that have been unreachable for at least this
-// time.
+// unreachableForLocked returns the directories of runners to which the pool has tried to connect for at
+// least the given time.
 func (r *runners) unreachableForLocked(atLeast time.Duration) (dirs []string) {
 	now := time.Now()
 	for dir, c := range r.contacts {
@@ -160,7 +164,7 @@ func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
 	if isClosed(conn.closed) {
 		return
 	}
-	conn.lastCheckedAt = time.Now() // this delays the next liveness check
+	conn.lastCheckedAt = time.Now() // delays the next liveness check
 	if conn.state != connUnresponsive {
 		conn.state = connUnresponsive
 		conn.unlinkUserLocked()
@@ -188,7 +192,7 @@ func (r *runners) markAliveLocked(conn *runnerConn) bool {
 	return wasUnresponsive
 }
 
-// setStuckLocked records the ended attempts whose processes still occupy workers of a runner.
+// setStuckLocked records the ended attempts whose processes survive SIGKILL and occupy workers of a runner.
 func (r *runners) setStuckLocked(conn *runnerConn, attempts []wire.Attempt) {
 	for _, was := range conn.stuckAttempts {
 		if !slices.ContainsFunc(attempts, func(a wire.Attempt) bool { return a.Lease == was.Lease }) {
@@ -199,21 +203,20 @@ func (r *runners) setStuckLocked(conn *runnerConn, attempts []wire.Attempt) {
 	conn.stuckAttempts = attempts
 }
 
-// checkDueLocked returns when the runner needs a liveness check, which is interval after its last sign of
-// life.
+// checkDueLocked returns when the runner needs a liveness check: the duration interval after lastCheckedAt.
 func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
 	return deadlineAfter(conn.lastCheckedAt, interval)
 }
 
-// unlinkUserLocked unlinks the runner from its user, if it is a user's separate runner. The user's
-// next jobs get another separate runner.
+// unlinkUserLocked makes the runner no longer the separate runner of a user, if it was one. The user's next
+// jobs get another separate runner.
 func (conn *runnerConn) unlinkUserLocked() {
 	if conn.user != nil && conn.user.conn == conn {
 		conn.user.conn = nil
 	}
 }
 
-// ResendSetup sends changed settings to the runners.
+// ResendSetup sends the current settings to all runners, after a setting has changed.
 func (p *Pool) ResendSetup() {
 	p.mu.Lock()
 	for _, conn := range p.runners.clients {
@@ -223,8 +226,8 @@ func (p *Pool) ResendSetup() {
 	p.sendSetup()
 }
 
-// sendSetup sends each runner its number of workers, if that has changed. A runner that takes no
-// new jobs gets enough workers for its running jobs, and the current runner gets the others.
+// sendSetup sends each runner its settings if they have changed. A runner that gets no new jobs has as many
+// workers as it needs for its jobs. The runner for new jobs has the other workers.
 func (p *Pool) sendSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,9 +260,9 @@ func (p *Pool) sendSetup() {
 	}
 }
 
-// dismissIdle ends runners that take no new jobs and have finished theirs. These are separate
-// runners of one job or user, and runners of another version or kind than the current one.
-// See docs/decisions/0051.
+// dismissIdle ends runners that get no new jobs and have finished their jobs. These are separate runners of
+// one job or user, and runners with another version or other settings than the runner for new jobs. See
+// docs/decisions/0051.
 func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,11 +280,12 @@ func (l *loop) dismissIdle() {
 	}
 }
 
-// RunnerConnected returns a channel that is closed when another runner connects. A caller whose
-// read failed because a connection was lost can then retry.
+// RunnerConnected returns a channel that is closed when a runner connects. If a read has failed because a
+// connection was lost, the caller can then try again.
 func (p *Pool) RunnerConnected() <-chan struct{} { return locked(p, &p.runners.connectSignal) }
 
-// heartbeat pings concurrently the runners that have sent no message for a while.
+// heartbeat checks concurrently that runners from which no message has arrived for a while are alive. It
+// waits at most for heartbeatTimeout.
 func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
@@ -294,7 +298,8 @@ func (p *Pool) heartbeat(ctx context.Context) {
 	p.pingAll(ctx, clients)
 }
 
-// pingAll checks concurrently that runners are alive. It reports for each whether it answered.
+// pingAll checks concurrently that runners are alive. The result says for each runner whether it answered,
+// in the order of clients.
 func (p *Pool) pingAll(ctx context.Context, clients []*runnerConn) []bool {
 	alive := make([]bool, len(clients))
 	var pings sync.WaitGroup
@@ -305,8 +310,8 @@ func (p *Pool) pingAll(ctx context.Context, clients []*runnerConn) []bool {
 	return alive
 }
 
-// ping checks that a runner is alive, and reports whether it answered. Its request is a read of the
-// output of a lease that does not exist, which has no effect.
+// ping checks that a runner is alive, and reports whether it answered. It sends a ReadOutput request for a
+// lease that does not exist, which has no effect.
 func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 	_, err := conn.ReadOutput(ctx, wire.Lease{}, [2]int64{}, nil)
 	if err != nil {
@@ -320,8 +325,8 @@ func (p *Pool) ping(ctx context.Context, conn *runnerConn) bool {
 	return true
 }
 
-// CheckRunners checks that all runners are alive. It returns the pids of those that answered within the
-// given time, and of those that did not.
+// CheckRunners checks that all runners are alive. It returns the pids of the runners that answered within
+// the timeout, and of those that did not.
 func (p *Pool) CheckRunners(timeout time.Duration) (responsive, unresponsive []int64) {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
@@ -343,14 +348,14 @@ func (p *Pool) CheckRunners(timeout time.Duration) (responsive, unresponsive []i
 	return responsive, unresponsive
 }
 
-// PurgeOutputs deletes output files that only runners can delete. In each directory of runners it uses the
-// newest runner that answers. It reports whether this succeeded in all directories and at least one
-// exists.
+// PurgeOutputs deletes output files that only runners have the rights to delete. For each directory of
+// runners, it uses the newest runner that answers. It returns true if this succeeded for all directories,
+// and false if no runner is connected.
 func (p *Pool) PurgeOutputs(ctx context.Context, refs []string) bool {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
-	purged := map[string]bool{} // key: the directory that several runners share
+	purged := map[string]bool{} // by the parent directory, which several runners share
 	for _, conn := range slices.Backward(clients) {
 		root := filepath.Dir(conn.Dir)
 		timeoutCtx, cancel := context.WithTimeout(ctx, purgeTimeout)
@@ -360,8 +365,8 @@ func (p *Pool) PurgeOutputs(ctx context.Context, refs []string) bool {
 	return len(purged) > 0 && !slices.Contains(slices.Collect(maps.Values(purged)), false)
 }
 
-// LimitEnforcements returns how the runner for new jobs enforces limits. It waits until such a runner is
-// connected; ok is false if ctx ends first.
+// LimitEnforcements returns how the runner for new jobs enforces limits. It waits until this runner is
+// connected. ok is false if ctx ends first.
 func (p *Pool) LimitEnforcements(ctx context.Context) (list []queue.Enforcement, ok bool) {
 	for {
 		p.mu.Lock()

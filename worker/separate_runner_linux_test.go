@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// launcher imitates the launcher, which starts a runner of root for each request over a socket. It
-// sends the started fake runners to the channel, in the order of the requests.
+// launcher imitates the launcher, which starts a runner of root for each request on its socket. It sends
+// the fake runners to the channel started, in the order of the requests.
 func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "spawn.sock")
@@ -46,8 +46,8 @@ func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRun
 	return socket, out
 }
 
-// startPoolWithHungUser runs a pool with a user whose last two starts hung: the next jobs go to
-// separate runners.
+// startPoolWithHungUser runs a pool with a user for whom two starts of programs have hung. So the user's
+// next jobs go to a separate runner.
 func startPoolWithHungUser(t *testing.T) (
 	s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner,
 ) {
@@ -69,8 +69,8 @@ func startPoolWithHungUser(t *testing.T) (
 	return s, p, ended, started
 }
 
-// A user whose starts hang has a separate runner. If it dies or hangs, another one replaces it, and
-// its jobs are settled like those of any other runner.
+// A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it,
+// and its jobs are settled like those of any other runner.
 func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	s, p, ended, started := startPoolWithHungUser(t)
 	s.enqueue(0)
@@ -100,8 +100,8 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	}
 }
 
-// Jobs that wait in a user's separate runner are recalled, but they do not take part in the order of
-// other jobs. Such a recall does not return the jobs of a claim that is in progress.
+// Jobs that wait in a user's separate runner are recalled too. Such a recall does not return the jobs of a
+// claim in progress, because these jobs need not be in order with those of a separate runner.
 func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := startPoolWithHungUser(t)
 	s.enqueue(0)

@@ -9,8 +9,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Jobs whose start fails because a file or program of theirs does not answer are postponed, and
-// delay no other jobs.
+// If a job cannot start because one of its files does not answer, it is postponed and delays no other job.
 func TestHungStartsDelayNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)

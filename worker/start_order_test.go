@@ -58,8 +58,8 @@ func (d *dispatcher) startWaitingLocked() {
 	}
 }
 
-// finish ends the running attempts that the caller selects. Each reports a run time of one
-// millisecond.
+// finish ends the running attempts for which the function selects returns true. Each reports a run time of
+// one millisecond.
 func (d *dispatcher) finish(selects func(l wire.Lease, since time.Time) bool) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -173,8 +173,8 @@ func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	return s, f
 }
 
-// Jobs are recalled in reverse order of their start. If the runner starts a job in the meantime, it
-// is the first of the jobs that are left.
+// Jobs are recalled in reverse order of their starts. If the runner starts a job in the meantime, this job
+// is the first of those that are left.
 func TestRecallGoesFromLastToFirst(t *testing.T) {
 	_, f := startPoolWithPrefetch(t, 12)
 	var seqs []int64
@@ -201,8 +201,8 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	check(t, "started after the recall", f.startedJobs()[8:], []int64{7, 8})
 }
 
-// A claim that waited during a recall may return a job that ranks after the recalled ones. That job
-// is returned to the queue.
+// A claim that waited during a recall may return a job that ranks after the recalled ones. The pool returns
+// this job to the queue.
 func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -239,8 +239,8 @@ func TestStartEndsRecall(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 2)
 }
 
-// A start that hangs delays only its own job, however long it lasts. Jobs that are sent after it stay
-// with the runner, and jobs that are claimed in the meantime are not returned.
+// A start that hangs delays only its own job, even if it hangs for a long time. Jobs that are sent after it
+// stay with the runner, and jobs that are claimed in the meantime are not returned.
 func TestHungStartRecallsNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2)
 	f.ignoreStarts()

@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// run runs a pool until the test ends. It returns when the pool is ready.
+// run runs a pool until the test ends, with its runners in root. It returns when the pool is ready.
 func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 	t.Helper()
 	var ended <-chan error
@@ -37,8 +37,7 @@ func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 	return p
 }
 
-// runThatMayFail is like run for a pool that may end with an error. The channel receives that
-// error.
+// runThatMayFail is like run, for a pool that may end with an error. The channel receives the error.
 func runThatMayFail(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -70,7 +69,7 @@ func starter(t *testing.T, name, callLog, wait string) []string {
 func TestMain(m *testing.M) {
 	if len(os.Args) > 4 && os.Args[1] == starterWord {
 		startRunner(os.Args[2], os.Args[3], os.Args[4])
-		os.Exit(1) // the exit code matters only if startRunner was given no name to print
+		os.Exit(1) // reached only if startRunner got no name to print
 	}
 	os.Exit(m.Run())
 }
@@ -103,7 +102,7 @@ func lines(path string) int {
 	return bytes.Count(text, []byte("\n"))
 }
 
-// config returns the configuration of a pool that uses the given runners.
+// config returns the configuration of a pool that uses the runners at a location.
 func config(home runner.Location) worker.Config {
 	return worker.Config{
 		Version: version, Node: "here",
@@ -121,7 +120,8 @@ func config(home runner.Location) worker.Config {
 	}
 }
 
-// misfitHandler fails the test when the pool logs that an event does not fit the phase of a job.
+// misfitHandler is a log handler. It fails the test if the pool logs that an event does not fit the phase
+// of a lease.
 type misfitHandler struct {
 	slog.Handler
 	t *testing.T
@@ -138,7 +138,7 @@ func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// runWith is like runThatMayFail, with the given runners.
+// runWith is like runThatMayFail, with the runners at a location.
 func runWith(t *testing.T, s store.Session, home runner.Location, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	cfg := config(home)

@@ -14,21 +14,22 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// storeSession holds Run's state towards the store: the events to record, and the waiting claim.
+// storeSession is Run's session with the store: the events that are still to be recorded, and the claim in
+// progress.
 type storeSession struct {
 	store store.Session
 	log   *slog.Logger
 
 	pendingReport store.Report                 // events that the next exchange records
 	afterExchange []func()                     // functions to run after the next exchange
-	pendingAcks   map[*runnerConn][]wire.Lease // acknowledgements to send after the next exchange
+	pendingAcks   map[*runnerConn][]wire.Lease // acknowledgements to send to runners after the next exchange
 	retryDelay    time.Duration                // how long to wait after the next error
 	retryAt       time.Time                    // time of the next try after an error; zero if no try is due
 	recordedDirs  []string                     // runner directories recorded in the store
 
-	cancelClaim    context.CancelFunc // cancels the Await in progress; nil if none is
-	workersAtClaim int                // number of workers when that Await began
-	recallsAtClaim int                // number of recalls when that Await began
+	cancelClaim    context.CancelFunc // cancels the claim in progress, a call of store.Await; nil if there is none
+	workersAtClaim int                // number of workers when this claim began
+	recallsAtClaim int                // number of recalls when this claim began
 }
 
 // addSettlement adds a settlement to the pending report.
@@ -36,8 +37,8 @@ func (s *storeSession) addSettlement(settlement store.Settlement) {
 	s.pendingReport.Settlements = append(s.pendingReport.Settlements, settlement)
 }
 
-// handleStoreError handles an error of the store. After a temporary error the pending report is
-// kept for a later exchange, and handleStoreError returns nil.
+// handleStoreError handles an error of the store. It returns nil for a temporary error. The pending report
+// is then kept for a later exchange. It returns all other errors.
 func (s *storeSession) handleStoreError(err error) error {
 	if isTemporary(err) {
 		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms", s.retryDelay.Milliseconds())
@@ -49,13 +50,13 @@ func (s *storeSession) handleStoreError(err error) error {
 		"next start of the service; %w", err)
 }
 
-// isTemporary reports whether an error of the store is temporary.
+// isTemporary reports whether an error of the store may go away, so that trying again makes sense.
 func isTemporary(err error) bool {
 	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
 }
 
-// recordRunnerDirs records in the store the directories of all runners that may hold leases. Run calls it
-// before it sends jobs to them, so the next service notices if a directory has disappeared.
+// recordRunnerDirs records in the store the directories of all runners that may have jobs. Run calls it
+// before it sends jobs to a runner. So the next service notices if a directory has disappeared.
 func (s *storeSession) recordRunnerDirs(ctx context.Context, dirs []string) error {
 	slices.Sort(dirs)
 	dirs = slices.Compact(dirs)
@@ -69,7 +70,7 @@ func (s *storeSession) recordRunnerDirs(ctx context.Context, dirs []string) erro
 	return err
 }
 
-// sendAcks sends the runners the leases whose results they can discard.
+// sendAcks sends the pending acknowledgements to the runners, which can then discard the results.
 func (s *storeSession) sendAcks() {
 	for conn, leases := range s.pendingAcks {
 		conn.Send(&wire.Ack{Leases: leases})
@@ -77,9 +78,9 @@ func (s *storeSession) sendAcks() {
 	}
 }
 
-// claimInBackground claims jobs in the background. The claim waits until at least one job is available. recalls
-// is the current number of recalls; the caller reads it together with want, without unlocking mu in
-// between.
+// claimInBackground claims up to want jobs in the background. The claim waits until at least one job is
+// available. recalls is the current number of recalls. The caller must read it together with want, without
+// unlocking mu in between.
 func (l *loop) claimInBackground(want, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.session.cancelClaim, l.session.workersAtClaim, l.session.recallsAtClaim = cancel, workers, recalls
@@ -89,9 +90,9 @@ func (l *loop) claimInBackground(want, workers, recalls int) {
 	})
 }
 
-// startClaimed starts the jobs that claimInBackground has claimed. If jobs were recalled since the claim
-// began, they may rank before the claimed ones. In that case startClaimed returns the claimed jobs, so that
-// all take part in the next claim.
+// startClaimed starts the jobs that claimInBackground has claimed. Jobs that were recalled since the claim
+// began may rank before the claimed jobs. If there was such a recall, startClaimed returns the claimed jobs
+// to the queue, so that the next claim can choose among all of them.
 func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	l.session.cancelClaim()
 	l.session.cancelClaim = nil
@@ -107,8 +108,8 @@ func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	return nil
 }
 
-// finishStored removes leases whose end the store has recorded, and answers callers whose change
-// was stored or refused. It returns the lines to log.
+// finishStored handles a report that was stored. It removes the leases whose end was recorded, and answers
+// callers whose changes were stored or refused. It returns lines for the log.
 func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) []logLine {
 	l.mu.Lock()
 	lines := l.attemptLogLinesLocked(report.Settlements)
@@ -133,8 +134,8 @@ func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) 
 	for i := range report.Changes {
 		lease := report.Changes[i].Lease
 		if h := l.leases.byLease[lease]; h != nil && h.reportedChange != nil {
-			// Other callers that wait to change this job find that its lease is gone, and change it in
-			// the store.
+			// Other callers that wait for a change of this job notice that the lease has ended, and change the job
+			// in the store.
 			h.reportedChange.answer <- refused[lease]
 		}
 		l.leases.removeLocked(lease, eventStored)
@@ -144,8 +145,8 @@ func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) 
 	return lines
 }
 
-// startOnCurrent sends claimed jobs to the current runner. If allStored is set, all earlier results
-// are stored, so startOnCurrent sends the pending acknowledgements with the jobs.
+// startOnCurrent sends claimed jobs to the runner for new jobs. allStored means that all earlier results
+// are stored. startOnCurrent then sends the pending acknowledgements together with the jobs.
 func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	if len(jobs) == 0 {
 		return
@@ -154,7 +155,8 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	conn := l.runners.currentLocked()
-	// Since the claim began, the runner may have died, or a stop, a pause or a recall may have begun.
+	// Return the jobs if they may not start now. The runner may have died since the claim began, or a stop, a
+	// pause or a recall may have begun.
 	if conn == nil || !l.mayStartLocked() || l.leases.recallingLocked() {
 		l.returnClaimed(jobs)
 		return
@@ -180,9 +182,9 @@ type logLine struct {
 	attrs []slog.Attr
 }
 
-// attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need attention
-// are warnings, attempts that will be retried are information, and all others are debug lines. A line
-// contains the job's id only, since commands and output may be secret.
+// attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need attention have
+// the level warning, attempts that will be retried have the level info, and all others have the level
+// debug. A line contains only the job's id, because commands and output may be secret.
 func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) {
 	for i := range ended {
 		a, d := &ended[i].Attempt, &ended[i].Decision
@@ -208,7 +210,7 @@ func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) 
 	return list
 }
 
-// levelAndText returns the level and text of the log line for a decision.
+// levelAndText returns the level and the text of the log line for the decision about an attempt.
 func levelAndText(d *queue.Decision) (slog.Level, string) {
 	lost := d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted
 	switch {

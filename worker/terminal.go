@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// AwaitStart waits until the leased attempt of a job is known to run, and returns the job. ok is false
-// if no attempt is leased, the attempt ends first, or ctx ends first.
+// AwaitStart waits until the current attempt of a leased job is known to run, and returns the job. ok is
+// false if the job is not leased, or if the attempt or ctx ends first.
 func (p *Pool) AwaitStart(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -18,7 +18,7 @@ func (p *Pool) AwaitStart(ctx context.Context, seq int64) (j queue.Job, ok bool)
 	if h == nil || !p.awaitStart(ctx, h) {
 		return j, false
 	}
-	return h.job, true // job does not change during the lease
+	return h.job, true // the field job never changes
 }
 
 // awaitStart waits until the attempt of a lease is known to run. It returns false if the attempt or ctx
@@ -26,7 +26,7 @@ func (p *Pool) AwaitStart(ctx context.Context, seq int64) (j queue.Job, ok bool)
 func (p *Pool) awaitStart(ctx context.Context, h *lease) bool {
 	p.mu.Lock()
 	if !h.hasStarted() && h.conn != nil {
-		h.conn.Send(&wire.ReportImmediately{Lease: h.wireLease()}) // this makes the runner report the start immediately
+		h.conn.Send(&wire.ReportImmediately{Lease: h.wireLease()}) // makes the runner report the start immediately
 	}
 	p.mu.Unlock()
 	select {
@@ -37,10 +37,10 @@ func (p *Pool) awaitStart(ctx context.Context, h *lease) bool {
 	return h.hasStarted()
 }
 
-// TypeInput writes to the terminal of an attempt of a job; attempts are numbered from 1. The result says how
-// many bytes were written and which modes the terminal has. The remaining bytes can be written after
-// the job has read some input. ok is false if the attempt does not run or has no terminal, or if its
-// runner is not connected. If its runner does not answer, the error names that runner.
+// TypeInput writes to the terminal of a numbered attempt of a job. Attempts are numbered from 1. The result
+// says how many bytes were written and which modes the terminal has. The caller can write the remaining
+// bytes after the job has read some input. ok is false if the attempt does not run, if it has no terminal,
+// or if its runner is not connected. If its runner does not answer, the error names the runner.
 func (p *Pool) TypeInput(ctx context.Context, seq int64, attempt int, data []byte) (t wire.TypeInputReply, ok bool,
 	err error) {
 	h, conn := p.runningAttempt(seq, attempt)
@@ -59,8 +59,8 @@ func (p *Pool) TypeInput(ctx context.Context, seq int64, attempt int, data []byt
 	return t, err == nil, err
 }
 
-// Resize sets the size of the terminal of an attempt of a job. It reports whether the attempt runs
-// and its runner is connected.
+// Resize sets the size of the terminal of a numbered attempt of a job. It returns false if the attempt does
+// not run or its runner is not connected.
 func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 	h, conn := p.runningAttempt(seq, attempt)
 	if conn == nil {
@@ -70,9 +70,8 @@ func (p *Pool) Resize(seq int64, attempt, rows, cols int) bool {
 	return true
 }
 
-// runningAttempt returns the lease of a numbered attempt of a job, and the connection of its
-// runner. Both are nil if the attempt does not run. The connection is nil if the runner is not
-// connected.
+// runningAttempt returns the lease of a numbered attempt of a job, and the connection to its runner. Both
+// are nil if the attempt does not run. Only the connection is nil if the runner is not connected.
 func (p *Pool) runningAttempt(seq int64, attempt int) (*lease, *runnerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,8 +14,8 @@ type typeResult struct {
 	err        error
 }
 
-// TypeInput and Resize reach the runner only if they name the attempt that is running. For other attempts
-// they do nothing.
+// TypeInput and Resize send a frame to the runner only if their caller names the running attempt. For other
+// attempts they do nothing.
 func TestTypeReachesOneAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)

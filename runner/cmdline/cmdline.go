@@ -10,17 +10,16 @@ import (
 	"unicode/utf16"
 )
 
-// Maximum length of a command line, in UTF-16 code units: for Windows (maxCommandLine) and for cmd.exe
-// (maxCmdExeLine).
+// maxCommandLine is the maximum length of a command line on Windows, and maxCmdExeLine that of one for
+// cmd.exe. Both are in UTF-16 code units.
 const (
 	maxCommandLine = 32_766
 	maxCmdExeLine  = 8_191
 )
 
-// Encode returns the command line for some arguments. The program in argv[0]
-// determines the quoting rules: those of cmd.exe for cmd.exe and batch files, those of
-// CommandLineToArgvW for other programs. Encode returns an error if an argument cannot be passed
-// unchanged.
+// Encode returns the command line for the program argv[0] and its arguments. For cmd.exe and batch files,
+// it follows the quoting rules of cmd.exe. For other programs, it follows those of the Windows function
+// CommandLineToArgvW. Encode returns an error if an argument cannot be passed unchanged.
 func Encode(argv []string) (line string, err error) {
 	maxLength := maxCommandLine
 	for _, a := range argv {
@@ -50,15 +49,16 @@ func Encode(argv []string) (line string, err error) {
 	return line, err
 }
 
-// Kinds of shell arguments.
+// Kinds of a text that a shell gets as its command.
 const (
 	noShellText    = iota
 	cmdExeText     // a text that cmd.exe parses
 	powershellText // a PowerShell script
 )
 
-// findShellText finds the option after which a shell takes the rest of the arguments as one text. It
-// returns the index of the option in argv and the kind of the text, or noShellText.
+// findShellText finds the option after which a shell takes all further arguments as one text. It returns
+// the index of the option in argv and the kind of the text. The kind is noShellText if there is no such
+// option.
 func findShellText(argv []string) (at, kind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
@@ -82,9 +82,9 @@ func isAbbreviation(a, parameter string, minLength int) bool {
 	return len(a) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(a))
 }
 
-// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. With /S, cmd.exe removes
-// only the first and the last quote. With /D, it runs no commands from the registry. With /V:OFF, an
-// exclamation mark has no special meaning.
+// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. The text begins after the
+// index at of argv. The option /S makes cmd.exe remove only the first and the last quote. With /D, cmd.exe
+// runs no commands from the registry. With /V:OFF, an exclamation mark has no special meaning.
 func cmdExeLine(argv []string, at int) (string, error) {
 	text := strings.TrimRight(strings.Join(argv[at+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
@@ -105,7 +105,7 @@ func cmdExeLine(argv []string, at int) (string, error) {
 	return strings.Join(append(line, argv[at], `"`+text+`"`), " "), nil
 }
 
-// quietPowerShell adds options with which PowerShell loads no profile and is not interactive.
+// quietPowerShell adds options to argv with which PowerShell loads no profile and is not interactive.
 func quietPowerShell(argv []string, at int) []string {
 	var add []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
@@ -118,8 +118,8 @@ func quietPowerShell(argv []string, at int) []string {
 	return slices.Concat(argv[:at], add, argv[at:])
 }
 
-// IsBatch reports whether Windows runs a file with cmd.exe. Windows ignores dots and spaces at the end
-// of a name.
+// IsBatch reports whether path is a batch file, which Windows runs with cmd.exe. Windows ignores dots and
+// spaces at the end of a name.
 func IsBatch(path string) bool {
 	path = strings.ToLower(strings.TrimRight(path, ". "))
 	return strings.HasSuffix(path, ".bat") || strings.HasSuffix(path, ".cmd")
@@ -139,8 +139,8 @@ func batchLine(argv []string) (string, error) {
 			line = append(line, a)
 			continue
 		}
-		// Double the backslashes at the end. Otherwise a program that gets the argument from the batch
-		// file would read \" as a quote.
+		// Double the backslashes at the end. Otherwise a program to which the batch file passes the argument
+		// would read \" as a quote.
 		tail := len(a) - len(strings.TrimRight(a, `\`))
 		line = append(line, `"`+a+strings.Repeat(`\`, tail)+`"`)
 	}

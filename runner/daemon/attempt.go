@@ -10,21 +10,21 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// attemptPhase is the phase of an attempt, from its Start frame to the acknowledgement of its
-// result. attemptMoves lists the transitions.
+// attemptPhase is the phase of an attempt. The phases begin with the Start frame of the attempt and end
+// when the service has acknowledged its result. attemptMoves lists the transitions.
 type attemptPhase int
 
 const (
-	attemptWaiting      attemptPhase = iota // it waits for a worker
-	attemptStarting                         // a worker has it, and the command has no process yet
+	attemptWaiting      attemptPhase = iota // the attempt waits for a worker
+	attemptStarting                         // a worker has taken the attempt, and the command has no process yet
 	attemptRunning                          // the command has a process
-	attemptUnjournaled                      // it has ended; its result is only in memory, so it keeps its slot
-	attemptJournaled                        // it has ended; its result is in the journal
+	attemptUnjournaled                      // the attempt has ended; its result is only in memory, so it keeps its slot
+	attemptJournaled                        // the attempt has ended; its result is in the journal
 	attemptAcknowledged                     // the service has its result
 )
 
-// attemptMoves lists, for each phase, the phases that may follow. An attempt that is dropped while it
-// waits changes no phase, because the runner forgets it.
+// attemptMoves lists, for each phase, the phases that may follow. If a waiting attempt is dropped, it
+// enters no other phase, because the runner forgets it.
 var attemptMoves = [...][]attemptPhase{
 	attemptWaiting:      {attemptStarting},
 	attemptStarting:     {attemptRunning, attemptUnjournaled, attemptJournaled}, // a failed start has no process
@@ -34,28 +34,30 @@ var attemptMoves = [...][]attemptPhase{
 	attemptAcknowledged: {},
 }
 
-// attempt is the execution of one Start frame. The server's mu guards its fields.
+// attempt is one execution of a job, which a Start frame of the service has requested. The server's mu
+// guards its fields.
 type attempt struct {
 	startFrame       *wire.Start
 	outputLog        *output.Log
 	phase            attemptPhase
-	worker           *process.Worker // the worker that runs the attempt; nil unless the phase is starting or running
+	worker           *process.Worker // the worker that runs the attempt; nil except in the phases starting and running
 	slot             int64
 	pid              int // 0 before the phase running
 	startedAtMillis  int64
-	sendsImmediately bool          // frames about it are sent immediately
-	pendingKill      func()        // kills the attempt right after the fork; set if a kill arrives before the fork
-	paused           bool          // the attempt's process tree is or will be frozen
-	signals          signalQueue   // signals to be sent to the attempt
-	encodedResult    []byte        // the encoded Result frame; nil while the attempt has not ended
-	resultSegment    int           // journal segment that holds the result
+	sendsImmediately bool          // frames about the attempt are sent immediately
+	pendingKill      func()        // kills the attempt right after the fork; nil if no kill arrived before it
+	paused           bool          // the process tree is frozen, or will be frozen when it starts
+	signals          signalQueue   // signals that are still to be sent to the attempt
+	encodedResult    []byte        // the encoded Result frame; nil until the attempt has ended
+	resultSegment    int           // number of the journal segment that holds the result; 0 if none
 	sentProgress     wire.Progress // the progress that was last sent to the service
 	workspace        workspace     // used only by the worker that runs the attempt
 }
 
 func leaseOf(a *attempt) wire.Lease { return a.startFrame.Lease }
 
-// enterPhaseLocked enters a phase. It returns false and changes nothing unless attemptMoves allows it.
+// enterPhaseLocked moves the attempt to the phase next. If attemptMoves does not list this move,
+// enterPhaseLocked changes nothing and returns false.
 func (a *attempt) enterPhaseLocked(next attemptPhase) bool {
 	if !slices.Contains(attemptMoves[a.phase], next) {
 		return false
@@ -64,7 +66,7 @@ func (a *attempt) enterPhaseLocked(next attemptPhase) bool {
 	return true
 }
 
-// isOnWorker reports whether a worker executes the attempt.
+// isOnWorker reports whether a worker is executing the attempt.
 func (a *attempt) isOnWorker() bool { return a.phase == attemptStarting || a.phase == attemptRunning }
 
 // hasEnded reports whether the attempt has a result.
@@ -76,8 +78,8 @@ func (a *attempt) assignWorkerLocked(w *process.Worker) {
 	a.worker = w
 }
 
-// recordForkLocked records the process of the attempt. It executes the kill or the pause that
-// arrived before the fork.
+// recordForkLocked records the main process of the attempt. If a kill or a pause arrived before the fork,
+// recordForkLocked carries it out.
 func (a *attempt) recordForkLocked(pid int, at time.Time) {
 	a.enterPhaseLocked(attemptRunning)
 	a.pid, a.startedAtMillis = pid, at.UnixMilli()
@@ -88,8 +90,8 @@ func (a *attempt) recordForkLocked(pid int, at time.Time) {
 	}
 }
 
-// recordResultLocked records the result of the attempt. segment is the journal's segment with the result, or 0
-// if the result could not be written to the journal.
+// recordResultLocked records the encoded result of the attempt. segment is the number of the journal
+// segment that contains the result, or 0 if the result could not be written to the journal.
 func (a *attempt) recordResultLocked(result []byte, segment int) {
 	next := attemptJournaled
 	if segment == 0 {
@@ -99,15 +101,15 @@ func (a *attempt) recordResultLocked(result []byte, segment int) {
 	a.worker, a.encodedResult, a.resultSegment = nil, result, segment
 }
 
-// killLocked ends an attempt that is on a worker. If the attempt is not forked yet, it is killed right
-// after the fork.
+// killLocked ends an attempt that a worker is executing. If the attempt has no process yet, it is killed
+// right after the fork.
 func (a *attempt) killLocked(cause int, grace time.Duration) {
 	if !a.worker.Kill(cause, grace) {
 		a.pendingKill = func() { a.worker.Kill(cause, grace) }
 	}
 }
 
-// cookie returns the marker that every process of an attempt has in its environment.
+// cookie returns the attempt's cookie, a marker that every process of the attempt has in its environment.
 func (s *server) cookie(a *attempt) string { return runner.CookieOf(s.dir.name, leaseOf(a)) }
 
 func wireAttempt(a *attempt) wire.Attempt {

@@ -73,8 +73,8 @@ func runningAttempt(s *server, l wire.Lease) *attempt {
 	return a
 }
 
-// A result that is not in the journal keeps the slot of its attempt. The slot is freed once, by the
-// journal or by the acknowledgement, whichever is first.
+// While a result is not in the journal, its attempt keeps its slot. The slot is freed once: when the result
+// is written to the journal or acknowledged, whichever is first.
 func TestUnjournaledResultKeepsSlot(t *testing.T) {
 	for _, first := range []string{"journal", "acknowledgement"} {
 		s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
@@ -107,7 +107,7 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 	}
 }
 
-// settle stores the result, frees the slot, and ends a closing runner with its last attempt.
+// settle stores the result and frees the slot. In a closing runner, the last result ends the runner.
 func TestLastResultEndsClosingRunner(t *testing.T) {
 	s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
 	a := runningAttempt(s, l)

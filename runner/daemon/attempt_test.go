@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// The cause of a killed attempt is the cause of the kill, whatever else the runner has detected.
-// Without a kill, the cause comes from the runner's own findings.
+// The cause of a killed attempt is the cause of the kill, even if the runner has detected something else.
+// Without a kill, the cause is what the runner has detected.
 func TestCauseOfKillComesFirst(t *testing.T) {
 	for _, c := range []struct {
 		r    process.Result

@@ -7,10 +7,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// This file executes the frames that change a running attempt.
+// This file executes the frames with which the service changes a running attempt.
 
-// typeInputLocked writes to the terminal of a running attempt, as many bytes as the terminal has room
-// for. ok is false if the attempt does not run or has no terminal.
+// typeInputLocked writes a user's input to the terminal of a running attempt. It writes only as many bytes
+// as the terminal has room for. ok is false if the attempt does not run or has no terminal.
 func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, ok bool) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.phase != attemptRunning {
@@ -19,8 +19,8 @@ func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, 
 	return a.worker.TypeInput(a.pid, f.Data)
 }
 
-// pauseLocked freezes an attempt or lets it continue. An attempt that has not started yet is frozen when
-// it starts.
+// pauseLocked freezes or resumes an attempt, and sends the answer. If the attempt has not started yet, it
+// is frozen when it starts.
 func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 	answer := func(unchanged int, ok bool) {
 		c.SendFrames(&wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchanged), NotRunning: !ok})
@@ -38,15 +38,15 @@ func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 	a.worker.Pause(f.Paused, answer)
 }
 
-// signalQueue holds the signals to be sent to an attempt. One goroutine for each attempt sends them,
-// because each signal may scan every process of the machine.
+// signalQueue contains the signals that are still to be sent to an attempt. A separate goroutine sends
+// them, because this is slow: for each signal it may look at every process of the machine.
 type signalQueue struct {
-	signalNumbers []int64 // each signal at most once
-	isSending     bool    // the goroutine runs
+	signalNumbers []int64 // contains each signal at most once
+	isSending     bool    // the goroutine that sends the signals is running
 }
 
-// signalLocked sends a signal to all processes of an attempt. A signal that is already queued is not
-// queued again.
+// signalLocked queues a signal for all processes of an attempt. It does nothing if the same signal is
+// already queued.
 func (s *server) signalLocked(f *wire.Signal) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.phase != attemptRunning || slices.Contains(a.signals.signalNumbers, f.Number) {
@@ -64,7 +64,7 @@ func (s *server) signalLocked(f *wire.Signal) {
 	}
 }
 
-// nextSignal removes and returns the attempt's next queued signal.
+// nextSignal removes and returns the attempt's next queued signal. more is false if none is left.
 func (s *server) nextSignal(a *attempt) (number int64, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *server) watchLocked(f *wire.ReportImmediately) {
 		return
 	}
 	a.sendsImmediately = true
-	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold the attempt's start or result
+	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold its start or result
 		s.link.conn.FlushNow()
 	}
 }

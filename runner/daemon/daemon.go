@@ -6,10 +6,11 @@
 // executes (execute.go) and settles (settle.go). attempt.go lists the phases of an attempt, and
 // lifetime.go those of the runner.
 //
-// An attempt is written to the running table before it starts, and its result to the journal before it
-// is sent. So a service can find out what happened even after a SIGKILL of the runner. Package rundir
-// defines these files.
+// The runner keeps two files: the running table lists the attempts that run, and the journal contains the
+// results that no service has acknowledged. The runner writes an attempt to the table before it starts the
+// attempt, and a result to the journal before it sends the result. So a service can find out what happened
+// even if the runner was killed. Package rundir defines these files.
 //
-// One mutex, server.mu, guards everything that changes. Methods whose names end in Locked need it. Disk
-// operations that can take long run without it, in the diskQueue.
+// One mutex, server.mu, guards everything that changes. Callers of methods whose names end in Locked must
+// hold it. Disk operations that can take long run without it, in the diskQueue.
 package daemon

@@ -41,8 +41,8 @@ func (s *server) removeDeadRunner(name string) {
 	}
 }
 
-// deadRunnerDir returns the directory of a dead runner next to this runner's directory. It returns an error
-// if the name is invalid or the runner is alive.
+// deadRunnerDir returns the path of a dead runner's directory, given its name. It returns an error if the
+// name is invalid or the runner is alive.
 func (s *server) deadRunnerDir(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
 	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !rundir.IsRunnerDirName(name) {

@@ -14,12 +14,12 @@ import (
 type directory struct {
 	name          string // unique name of this runner; also the prefix of its jobs' cookies
 	path          string
-	groupMayRead  bool   // the group of the runners' directory may read the runner's files
+	groupMayRead  bool   // the Unix group of the runners' directory may read the runner's files
 	workspacesDir string // path of the directory that contains the private directories of attempts
 }
 
-// mode returns the mode of a file or directory of the runner, given the owner's permissions. If the
-// runner's directory is shared, the group gets the owner's permissions to read and enter.
+// mode returns the mode of a file or directory of the runner, given the owner's permissions. If
+// groupMayRead is set, the group gets the owner's permissions to read and enter.
 func (d *directory) mode(owner os.FileMode) os.FileMode {
 	if d.groupMayRead {
 		return owner | owner>>3&0o050
@@ -35,8 +35,9 @@ func (d *directory) socketMode() os.FileMode {
 	return 0o600
 }
 
-// setUpDirectory creates the runner's directory and the files in it. It takes the lock first, so that no service
-// considers the runner dead, and creates the socket last.
+// setUpDirectory creates the runner's directory and the files in it. It takes the lock first, so that no
+// service considers the runner dead. It creates the socket last, so that all files exist when a service
+// connects.
 func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	d := &s.dir
 	info, err := os.Stat(s.Root)
@@ -53,7 +54,7 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	mode := d.mode(0o600)
 	path := filepath.Join(d.path, rundir.LockFileName)
 	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, mode) })
-	if err == nil && lock == nil { // another process holds the lock for longer than a service that only checks it
+	if err == nil && lock == nil { // another process holds the lock, and not only for the moment of a check
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
 	}
 	if err != nil {
@@ -74,7 +75,7 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	}
 	if d.workspacesDir, err = rundir.MakeWorkspaces(s.Root, s.Tmpdir, d.name, s.accounts != nil); err != nil {
 		lock.Close()
-		os.RemoveAll(d.path) // if something remains, it is removed later, like the directory of a dead runner
+		os.RemoveAll(d.path) // if something remains, a service removes it later, like the directory of a dead runner
 		return nil, err
 	}
 	if s.runningTable, err = rundir.CreateTable(d.path, mode, pid, process.OwnStartTicks()); err != nil {
@@ -89,9 +90,8 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// removeIfDismissed removes the runner's directory if the service has dismissed the runner and has
-// stored all its results. Otherwise the directory stays, so that the next service can read the results
-// from it.
+// removeIfDismissed removes the runner's directory if the service has sent Shutdown and has acknowledged
+// all results. Otherwise the directory stays, so that the next service can read the results in it.
 func (s *server) removeIfDismissed(lock *os.File) error {
 	s.mu.Lock()
 	keep := !s.life.dismissed

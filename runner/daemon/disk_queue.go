@@ -6,9 +6,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// diskQueue is a queue of disk operations that one goroutine executes one after the other. A disk
-// operation can take long, so it must not run while the server's mutex is held. add may be called from
-// any goroutine, with or without that mutex.
+// diskQueue is a queue of disk operations, which one goroutine executes one after the other. A disk
+// operation can take long, so it must not run while a goroutine holds the server's mutex. The method add
+// may be called from any goroutine, with or without this mutex.
 type diskQueue struct {
 	wake chan struct{}
 
@@ -23,7 +23,8 @@ func (q *diskQueue) add(f func()) {
 	wire.SignalWake(q.wake)
 }
 
-// run executes operations until end is closed, and then the operations that remain.
+// run executes operations until end is closed. It then executes the operations that are still in the queue,
+// and returns.
 func (q *diskQueue) run(end <-chan struct{}) {
 	for more := true; more; {
 		select {

@@ -57,8 +57,8 @@ func (s *server) newCommand(a *attempt) *process.Command {
 			a.recordForkLocked(pid, at)
 			s.mu.Unlock()
 		},
-		// The start is sent together with the next results. If the attempt ends before those results are
-		// sent, the service records start and end together.
+		// The report of the start is sent together with the next results. If the attempt ends before that, the
+		// service records its start and end together.
 		OnStarted: func(int, time.Time) {
 			s.mu.Lock()
 			s.sendLocked(&wire.StartReport{Attempt: wireAttempt(a)}, a.sendsImmediately)
@@ -68,12 +68,12 @@ func (s *server) newCommand(a *attempt) *process.Command {
 }
 
 // prepareCommand adds to a command what only the runner knows: the account, the secrets and the private
-// directory. It returns nil, or the result of an attempt that cannot be run.
+// directory. It returns nil on success, and otherwise the result of the attempt, which then cannot run.
 func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Result {
 	err := s.setAccount(c, ws.attempt.startFrame.UID)
 	if err != nil {
 		r := failedStartResult(126, "user: "+err.Error())
-		if !launcher.IsPermanent(err) { // the user database (NSS) did not answer, so the account may exist
+		if !launcher.IsPermanent(err) { // the user database (NSS) did not answer, so it is unknown whether the account exists
 			r.Shortage, r.HungStart = true, true
 		}
 		return r
@@ -91,7 +91,7 @@ func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Resu
 	return nil
 }
 
-// failedStartResult returns the result of an attempt whose command was not started.
+// failedStartResult returns the result of an attempt whose command was not started because of a problem.
 func failedStartResult(exitCode int64, problem string) *process.Result {
 	now := time.Now()
 	return &process.Result{StartedAt: now, EndedAt: now, ExitCode: exitCode, Error: problem}
@@ -114,11 +114,11 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	return nil
 }
 
-// credentialPrefix begins a reference to a systemd credential.
+// credentialPrefix is the start of a secret's reference if the secret is a systemd credential.
 const credentialPrefix = "credential:"
 
-// readSecrets returns the environment variables of an attempt whose values only the runner reads. It
-// returns an error if the account may not use one of them.
+// readSecrets returns the secret environment variables of an attempt, whose values the service does not
+// know. It returns an error if the attempt's account may not use one of them.
 func (s *server) readSecrets(st *wire.Start) (list []process.Secret, err error) {
 	for _, e := range st.Secrets {
 		name, reference, _ := strings.Cut(e, "=")

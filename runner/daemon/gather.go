@@ -8,20 +8,21 @@ import (
 
 // This file decides when the runner sends its frames.
 //
-// A commit in the service costs as much as several short jobs, however many results it contains. So
-// the runner gathers results for settleDelay, and sends them together. While the waiting attempts
-// keep the workers busy, it gathers for up to maxGatherDelays delays: the service then has time to send
-// the next attempts before the workers run out of work. A frame that must not wait is sent together
-// with the gathered frames. See docs/decisions/0046.
+// The service stores the results that arrive together in one commit. A commit takes as much time as several
+// short jobs, regardless of the number of results in it. So the runner gathers results for the time
+// settleDelay, and sends them together. While waiting attempts keep the workers busy, the runner gathers
+// longer, up to maxGatherDelays times settleDelay. The service can still send the next attempts before the
+// workers run out of work. If a frame must not wait, the runner sends it together with the gathered frames.
+// See docs/decisions/0046.
 
-// gatherState describes the frames that a connection has gathered since its last flush.
+// gatherState describes the frames that wait in a connection's outbox since the outbox was last sent.
 type gatherState struct {
-	frameCount int       // number of gathered frames; if it is not 0, a timer will flush the outbox
-	startedAt  time.Time // when the timer was set
+	frameCount int       // number of waiting frames; if it is not 0, a timer will send the outbox
+	startedAt  time.Time // when this timer was set
 }
 
-// maxGatherDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service sends
-// enough short jobs in advance to keep the runner busy for this time.
+// maxGatherDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service
+// sends enough short jobs in advance to keep the workers busy during this time.
 const maxGatherDelays = 4
 
 // sendLocked queues a frame for the connected service. The frame is sent immediately if now is true, and
@@ -31,7 +32,7 @@ func (s *server) sendLocked(f wire.Frame, now bool) { s.sendEncodedLocked(wire.A
 func (s *server) sendEncodedLocked(frame []byte, now bool) {
 	c, delay := s.link.conn, s.link.settleDelay
 	switch {
-	case c == nil: // discard the frame, because the next HelloReply describes the current state
+	case c == nil: // no service is connected; discard the frame, because the next HelloReply describes the current state
 	case now || delay == 0:
 		c.Send(frame)
 	default:
@@ -43,9 +44,9 @@ func (s *server) sendEncodedLocked(frame []byte, now bool) {
 	}
 }
 
-// flushGathered sends the gathered frames. If mayExtend is true, it may first gather for a few more
-// delays: it extends the time if the waiting attempts will keep the workers busy for long enough.
-// The rate at which results came in predicts that time.
+// flushGathered sends the gathered frames. If mayExtend is true, it may wait for a few more delays first:
+// it does so if the waiting attempts will keep the workers busy for that time. It predicts the time from
+// the rate at which results came in.
 func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {

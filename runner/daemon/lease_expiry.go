@@ -13,34 +13,36 @@ import (
 
 // This file ends a runner's jobs when the leases of its service expire.
 //
-// A service that shares its queue with other nodes has its leases for a limited time, and renews them.
-// With each renewal it sends the runner a new deadline (the frame ExtendLeases). If the deadline passes without a
-// renewal, the runner ends its jobs, so that another node can start them again. The service itself
-// cannot be relied on for this, because it may hang or be dead. For the same reason a watchdog process
-// ends a runner that hangs at the deadline.
+// A lease is the right of a service to run one job. If several nodes share a queue, the leases last for a
+// limited time, and the service renews them. With each renewal it sends the runner a new deadline (the
+// frame ExtendLeases). If the deadline passes without a renewal, the runner ends its jobs, so that another
+// node can start them again. The service cannot do this, because it may hang or be dead. The runner may
+// hang too, so a watchdog process then ends the runner and its jobs.
 
-// leaseTerm is how long the leases of the service last, and the watchdog that guards them.
+// leaseTerm says how long the leases of the service last. It also contains the watchdog, which ends the
+// jobs in time if the runner hangs or dies.
 type leaseTerm struct {
 	endsAt         time.Time     // zero if the leases are not limited in time
-	endsSinceBoot  time.Duration // end as time since boot; 0 if unknown
+	endsSinceBoot  time.Duration // end of the leases as time since boot; 0 if unknown
 	timer          *time.Timer   // runs checkLeases; nil before its first use
 	watchdogPhase  watchdogPhase
-	watchdogNeeded chan struct{} // closed when the service has sent a lease with an end
+	watchdogNeeded chan struct{} // closed when the leases become limited in time
 	// watchdog kills this process if it hangs when the leases expire. It is nil while no watchdog runs.
 	watchdog *launcher.Watchdog
 }
 
-// watchdogPhase says whether the leases are guarded by a watchdog. A runner that runs as root has a
-// watchdog from the start. Every other runner starts one when the service sends a lease with an end.
+// watchdogPhase says whether a watchdog for the leases is running. A runner of root has a watchdog from the
+// start. Every other runner starts one as soon as the leases of its service are limited in time.
 type watchdogPhase int
 
 const (
-	watchdogUnneeded watchdogPhase = iota // the service has sent no lease with an end
+	watchdogUnneeded watchdogPhase = iota // the leases have not been limited in time so far
 	watchdogStarting                      // the watchdog is being started
 	watchdogDecided                       // the watchdog was started, or could not be started
 )
 
-// canExpireLocked reports whether the leases are limited in time. The running table contains this too.
+// canExpireLocked reports whether the leases are limited in time. The running table contains the same
+// information.
 func (l *leaseTerm) canExpireLocked() bool { return !l.endsAt.IsZero() }
 
 // awaitsWatchdogLocked reports whether attempts must wait for the watchdog before they start.
@@ -48,8 +50,8 @@ func (l *leaseTerm) awaitsWatchdogLocked() bool {
 	return l.canExpireLocked() && l.watchdogPhase != watchdogDecided
 }
 
-// remainingLocked returns how long the leases still last, if they are limited in time. It is not positive if
-// they have expired.
+// remainingLocked returns how long the leases still last. Leases that are limited in time have expired if
+// the result is not positive.
 func (l *leaseTerm) remainingLocked() time.Duration {
 	remaining := time.Until(l.endsAt)
 	if l.endsSinceBoot != 0 {
@@ -61,17 +63,18 @@ func (l *leaseTerm) remainingLocked() time.Duration {
 // hasExpiredLocked reports whether the leases have expired.
 func (l *leaseTerm) hasExpiredLocked() bool { return l.canExpireLocked() && l.remainingLocked() <= 0 }
 
-// extendLeasesLocked sets a new end of the leases, or none if f.Duration is 0. See docs/decisions/0030.
+// extendLeasesLocked sets a new end of the leases. If f.Duration is 0, the leases no longer end. See
+// docs/decisions/0030.
 func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	l := &s.leases
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	// Write to the table only if needed. If the disk hangs, the write blocks while mu is held.
+	// Write to the table only if the value changes: mu is held, and the write blocks if the disk hangs.
 	limited := f.Duration > 0
 	if limited != l.canExpireLocked() {
 		s.runningTable.SetLeasesExpire(limited)
-		s.workers.cond.Broadcast() // waiting attempts may start without a watchdog now
+		s.workers.cond.Broadcast() // waiting attempts may now start, because they no longer need a watchdog
 	}
 	if !limited {
 		l.endsAt, l.endsSinceBoot = time.Time{}, 0
@@ -87,9 +90,9 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	l.armWatchdogLocked()
 }
 
-// watchdogKillDelay is how long after the end of the leases the watchdog kills a runner that has not
-// ended its jobs. The shortest node lease ends later than the leases that a runner has.
-// watchdogKillDelay is less than half of that difference.
+// watchdogKillDelay is the time from the end of the leases until the watchdog kills a runner that has not
+// ended its jobs. The node lease, after which another node may take over the jobs, ends later than the
+// leases of the runner. watchdogKillDelay is less than half of the shortest difference.
 const watchdogKillDelay = 150 * time.Millisecond
 
 // armWatchdogLocked sets the time at which the watchdog kills this process if it hangs.
@@ -97,11 +100,11 @@ func (l *leaseTerm) armWatchdogLocked() {
 	l.watchdog.SetDeadline(runner.TimeSinceBoot() + max(l.remainingLocked(), 0) + watchdogKillDelay)
 }
 
-// leaseCheckInterval bounds the time between two checks of the leases' end. Timers stop while a machine
-// sleeps. After a sleep, only such a check detects soon that the leases have expired.
+// leaseCheckInterval is the longest time between two checks whether the leases have expired. Timers do not
+// advance while a machine sleeps. After a sleep, a timer for the end of the leases would therefore be late.
 const leaseCheckInterval = time.Second
 
-// untilCheckLocked returns how long to wait before the next check of the leases' end.
+// untilCheckLocked returns how long to wait before the next check whether the leases have expired.
 func (l *leaseTerm) untilCheckLocked() time.Duration {
 	return max(0, min(l.remainingLocked(), leaseCheckInterval))
 }
@@ -122,9 +125,9 @@ func (s *server) checkLeases() {
 // watchdogStartLimit is how long the start of a watchdog may take before a message is logged.
 const watchdogStartLimit = 5 * time.Second
 
-// startLeaseWatchdog starts a watchdog once the service has leases that expire. If the runner dies, the
-// watchdog ends its jobs in time even if the service hangs or is dead. startLeaseWatchdog returns when
-// the runner ends.
+// startLeaseWatchdog waits until the leases are limited in time, and then starts a watchdog. If the runner
+// dies, the watchdog ends its jobs in time, even if the service hangs or is dead too. startLeaseWatchdog
+// returns when the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
 	case <-s.leases.watchdogNeeded:
@@ -144,13 +147,12 @@ func (s *server) startLeaseWatchdog() {
 	s.setLeaseWatchdog(w)
 	<-s.life.done
 	s.setLeaseWatchdog(nil)
-	s.runningTable.SetLeasesExpire(false) // shows the watchdog that no jobs are left to end
+	s.runningTable.SetLeasesExpire(false) // tells the watchdog that no jobs are left to end
 	w.End()
 }
 
-// setLeaseWatchdog sets the watchdog for the leases. w is nil if no watchdog runs, for example
-// because it could not be started. After the call, the runner also starts attempts if the leases
-// are limited in time.
+// setLeaseWatchdog records the watchdog for the leases. w is nil if no watchdog runs, for example because
+// it could not be started. Attempts that waited for the watchdog may then start.
 func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
 	s.leases.watchdogPhase, s.leases.watchdog = watchdogDecided, w

@@ -56,7 +56,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		s.attempts[wire.Lease{Seq: 1}], s.waitingAttempts = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
 		time.Sleep(2 * time.Second)
-		s.runningTable.Close() // a renewal must not write to the table, as the disk may hang
+		s.runningTable.Close() // a renewal must not write to the table, because the disk may hang
 		prolong(3 * time.Second)
 		s.runningTable = newTable(t)
 		time.Sleep(2 * time.Second)
@@ -81,7 +81,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		checkExpired(false)
 		time.Sleep(time.Hour)
 		checkExpired(false)
-		// By the boot clock, this renewal arrives after its own end, as if the machine had slept.
+		// By the boot clock, this renewal arrives after the new end of the leases, as if the machine had slept.
 		within(func() {
 			s.extendLeasesLocked(&wire.ExtendLeases{Duration: time.Hour,
 				BootDeadlineMillis: (runner.TimeSinceBoot() - time.Second).Milliseconds()})
@@ -90,8 +90,8 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 	})
 }
 
-// If leases are limited in time, attempts start only once a watchdog guards the leases or cannot be
-// started. If leases do not expire, attempts start immediately.
+// If leases are limited in time, attempts start only when a watchdog runs or could not be started. If
+// leases do not expire, attempts start immediately.
 func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 	for _, c := range []struct {
 		leased time.Duration

@@ -7,26 +7,26 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// runnerPhase says how far a runner is on the way to its end. A runner goes through all phases in order.
+// runnerPhase is the phase of a runner's life. A runner goes through all phases in order.
 type runnerPhase int
 
 const (
-	phaseServing runnerPhase = iota // takes and starts attempts
-	phaseClosing                    // starts no more attempts, and ends once no attempt is left to run
-	phaseEnded                      // no attempt is left to run
+	phaseServing runnerPhase = iota // accepts and starts attempts
+	phaseClosing                    // starts no more attempts, and waits until all attempts have ended
+	phaseEnded                      // all attempts have ended
 )
 
 // lifetime holds the phase of a runner and the state that depends on it.
 type lifetime struct {
 	phase runnerPhase
-	done  chan struct{} // closed in phaseEnded
-	// dismissed means that the service sent Shutdown, so the runner may remove its directory when
-	// it ends.
+	done  chan struct{} // closed when phaseEnded begins
+	// dismissed means that the service has sent Shutdown. The runner may then remove its directory when it
+	// ends.
 	dismissed bool
 }
 
-// startClosingLocked ends the runner once all its attempts have ended. From now on, workers start no waiting
-// attempt.
+// startClosingLocked begins phaseClosing: workers start no more attempts, and the runner ends once all
+// attempts have ended.
 func (s *server) startClosingLocked() {
 	if s.life.phase == phaseServing {
 		s.life.phase = phaseClosing
@@ -35,7 +35,7 @@ func (s *server) startClosingLocked() {
 	s.endIfDoneLocked()
 }
 
-// endIfDoneLocked ends a closing runner if no attempt is left to run.
+// endIfDoneLocked ends the runner if it is in phaseClosing and all attempts have ended.
 func (s *server) endIfDoneLocked() {
 	if s.life.phase == phaseClosing && !s.hasUnendedLocked() {
 		s.life.phase = phaseEnded
@@ -43,7 +43,7 @@ func (s *server) endIfDoneLocked() {
 	}
 }
 
-// hasUnendedLocked reports whether any attempt has not ended.
+// hasUnendedLocked reports whether any attempt is waiting or running.
 func (s *server) hasUnendedLocked() bool {
 	for _, a := range s.attempts {
 		if !a.hasEnded() {
@@ -53,18 +53,18 @@ func (s *server) hasUnendedLocked() bool {
 	return false
 }
 
-// stopAll ends the runner. It drops the waiting attempts. If the runner is a unit of the operating
-// system and no service is connected, it then waits for stopTimeout, so that running attempts can
-// end by themselves. Finally, it ends the attempts that still run, with the cause queue.EndStopped. An
-// attempt gets at most grace between SIGTERM and SIGKILL.
+// stopAll ends the runner. It drops the waiting attempts. If the operating system manages the runner as a
+// separate unit and no service is connected, stopAll waits for stopTimeout, so that running attempts can
+// end by themselves. Finally, it ends the attempts that still run, with the cause queue.EndStopped. Each
+// attempt gets at most the time grace between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	s.discardWaitingLocked()
 	s.startClosingLocked()
 	wait := s.link.stopTimeout
 	if s.link.conn != nil || s.IsUnwanted == nil {
-		// A connected service itself waits for its jobs; stopTimeout is only for a runner that
-		// systemd manages as a separate unit.
+		// Do not wait: a connected service has already waited for its jobs, and stopTimeout is only for a runner
+		// that systemd manages as a separate unit.
 		wait = 0
 	}
 	s.mu.Unlock()
@@ -82,13 +82,13 @@ func (s *server) stopAll(grace time.Duration) {
 	}
 }
 
-// unwantedInterval is the time between two calls of IsUnwanted. The runner ends after two successive
-// calls that return true.
+// unwantedInterval is the time between two calls of Options.IsUnwanted. The runner ends after two
+// successive calls that return true.
 const unwantedInterval = 2 * time.Second
 
-// watchServiceUnit closes stopped once the operating system has stopped the service for good. This matters
-// if the service was not running then, and so could not send Shutdown to the runner. It checks only while
-// no service is connected.
+// watchServiceUnit closes the channel stopped once the operating system has stopped the service
+// permanently. If the service was not running at that time, it could not send Shutdown to the runner.
+// watchServiceUnit checks this only while no service is connected.
 func (s *server) watchServiceUnit(stopped chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *server) watchServiceUnit(stopped chan<- struct{}) {
 	})
 }
 
-// endingInterval is the time between two calls of OnEnding.
+// endingInterval is the time between two calls of Options.OnEnding.
 const endingInterval = 10 * time.Second
 
 // reportEnding calls OnEnding repeatedly until the runner ends. OnEnding reports to the operating system
@@ -130,16 +130,16 @@ func (s *server) reportEnding() {
 	}
 }
 
-// idleExit is how long a runner without a service and without jobs waits before it ends.
-// housekeepInterval is the time between two rounds of the method housekeep.
+// idleExit is how long a runner waits before it ends if it has no service and no jobs. housekeepInterval is
+// the time between two rounds of the method housekeep.
 const (
 	idleExit          = 30 * time.Second
 	housekeepInterval = 30 * time.Second
 )
 
-// housekeep performs periodic work every housekeepInterval: it reaps orphans, cleans up, and ends a
-// runner that has been idle for idleExit. After an attempt that may have left orphans, housekeep reaps
-// them without waiting for the next round.
+// housekeep performs periodic work every housekeepInterval: it reaps orphans, cleans up, and ends a runner
+// that has been idle for idleExit. If an attempt may have left orphans, housekeep reaps them without
+// waiting for the next round.
 func (s *server) housekeep() {
 	tick := time.NewTicker(housekeepInterval)
 	defer tick.Stop()
@@ -175,5 +175,5 @@ func (s *server) housekeep() {
 	}
 }
 
-// reapPause is the time between two checks for ended orphans while some orphans are still running.
+// reapPause is the time between two checks for ended orphans while orphans are still running.
 const reapPause = 100 * time.Millisecond

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// hello returns what a service with the given epoch gets as the reply to its Hello.
+// hello connects to the runner as a service with the given epoch. accepted reports whether the runner
+// accepted its Hello.
 func hello(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
 	t.Helper()
 	service, runnerEnd := net.Pipe()
@@ -33,8 +34,8 @@ func hello(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
 	return c, accepted
 }
 
-// The newest service is the connection. An older service is refused, and its frames change nothing. The
-// runner is disconnected only after the newest connection has ended.
+// The runner is connected to the service with the highest epoch. It refuses an older service, whose frames
+// change nothing. The runner is disconnected only after the connection of the newest service has ended.
 func TestNewestServiceIsConnected(t *testing.T) {
 	s := newTestServer(t)
 	if !s.isDisconnected() {

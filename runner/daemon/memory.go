@@ -1,8 +1,8 @@
 package daemon
 
-// A runner limits its own memory to ownMemoryBytes, plus workerMemoryBytes for each worker, in bytes. A bug in
-// the runner therefore cannot use up the machine's memory. An idle runner needs 12 MB. Each worker also
-// needs the standard input of its job, the output kept in memory, and a buffer.
+// A runner limits its own memory to ownMemoryBytes, plus workerMemoryBytes for each worker, in bytes. A bug
+// in the runner therefore cannot use up the machine's memory. An idle runner needs 12 MB. Each worker also
+// needs memory for the standard input and the output of its job, and for a buffer.
 const (
 	ownMemoryBytes    = 256 << 20
 	workerMemoryBytes = 512 << 10

@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Waiting attempts of each queue are sorted by Position. The sequence of queues stays as it was sent.
+// Waiting attempts of each queue are sorted by Position. The order in which the queues alternate stays as
+// it was sent.
 func TestWaitingAttemptsAreSortedByPlace(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.Start{
@@ -20,7 +21,7 @@ func TestWaitingAttemptsAreSortedByPlace(t *testing.T) {
 		// This job starts before all others of its queue.
 		{Lease: wire.Lease{Seq: 7}, Queue: "b", Position: wire.QueuePosition{Rank: -9, Seq: 7}},
 		{Lease: wire.Lease{Seq: 3}, Queue: "a", Position: wire.QueuePosition{Rank: 20, Seq: 3}},
-		// With Before set, this job starts before job 5.
+		// With StartsBefore set, this job starts before job 5.
 		{Lease: wire.Lease{Seq: 9}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBefore: true}},
 		// This job also starts before job 5, but after job 9, which was sent earlier.
 		{Lease: wire.Lease{Seq: 8}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBefore: true}},

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// maxProgressLineBytes bounds a line of the progress that an attempt reports, in bytes.
-// See docs/decisions/0059.
+// maxProgressLineBytes is the maximum length of a progress line that an attempt reports, in bytes. See
+// docs/decisions/0059.
 const maxProgressLineBytes = 1 << 10
 
 // progressInterval is the shortest time between two progress frames of one attempt.
@@ -22,7 +22,7 @@ const progressInterval = 500 * time.Millisecond
 // with N in percent. Only the last valid line is reported.
 type progressParser struct {
 	last  wire.Progress
-	line  []byte   // the bytes of the current line that have been read
+	line  []byte   // the part of the current line that has been read so far
 	skip  bool     // the current line is longer than maxProgressLineBytes and is ignored
 	masks [][]byte // secret values, replaced in each line
 }
@@ -41,8 +41,7 @@ func (p *progressParser) parse(data []byte) (valid bool) {
 	return valid
 }
 
-// flush parses the bytes of the current line as if the line had ended. It reports whether the line is
-// valid.
+// flush parses the incomplete current line as if it had ended. It reports whether the line is valid.
 func (p *progressParser) flush() (valid bool) {
 	percent, text, ok := parseProgress(string(output.MaskText(p.line, p.masks)))
 	if ok = ok && !p.skip; ok {
@@ -62,18 +61,18 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	}
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if len(text) > queue.MaxProgressTextBytes {
-		text = strings.ToValidUTF8(text[:queue.MaxProgressTextBytes], "") // without a character that was cut in two
+		text = strings.ToValidUTF8(text[:queue.MaxProgressTextBytes], "") // removes a character that was cut in two
 	}
 	return percent, text, true
 }
 
-// HandleProgress implements process.ProgressHandler. It parses the bytes that the command wrote to its FIFO, and sends
-// the progress to the service at most once every progressInterval. It returns true if it must be called
-// again later, because progress is unsent or a line has not ended.
+// HandleProgress implements process.ProgressHandler. It parses the bytes that the command wrote to its
+// FIFO, and sends the progress to the service at most once every progressInterval. It returns true if it
+// must be called again later, because it has not sent the latest progress or a line is incomplete.
 func (ws *workspace) HandleProgress(data []byte) (callAgain bool) {
 	p := &ws.progress
 	if !p.parse(data) && len(data) == 0 && len(p.line) > 0 {
-		p.flush() // no more bytes came, so a line without a newline is complete too
+		p.flush() // no more bytes came, so treat a line without a newline as complete
 	}
 	// Only this goroutine changes ws.attempt.sentProgress, so it can be read without mu.
 	sent := ws.attempt.sentProgress

@@ -23,20 +23,19 @@ type Options struct {
 	Version string
 	// WatchdogCommand is the command line that starts this program as a watchdog.
 	WatchdogCommand []string
-	// IsUnwanted reports whether the operating system has stopped the service for good. The runner calls
-	// it while no service is connected. It may be nil.
+	// IsUnwanted reports whether the operating system has stopped the service permanently. The runner calls it
+	// while no service is connected. If it is nil, the runner assumes that the service is wanted.
 	IsUnwanted func() bool
-	// OnEnding is called every endingInterval while the runner shuts down after ctx has ended and still
-	// waits for jobs. It may be nil.
+	// OnEnding is called every endingInterval while the runner waits for jobs after the context of Serve has
+	// ended. It may be nil.
 	OnEnding func()
 	Log      *slog.Logger
 	// OnReady is called once the runner's socket accepts connections.
 	OnReady func(dir string)
 }
 
-// server is a runner process. The fields before mu are set before the first connection, or have
-// their own locks. mu guards the fields after it: the caller of a method whose name ends in Locked
-// holds mu.
+// server is a runner process. The fields before mu are set before the first connection, or have their own
+// locks. mu guards the fields after it. The caller of a method whose name ends in Locked must hold mu.
 type server struct {
 	Options
 	dir          directory
@@ -46,10 +45,10 @@ type server struct {
 	watchdog     *launcher.Watchdog // nil unless the runner runs as root
 	socket       *socket
 	diskQueue    diskQueue      // disk operations, which must not run while mu is held
-	sweeper      sweeper        // removes the private directories of ended attempts
+	sweeper      sweeper        // removes the private directories of attempts that have ended
 	orphanHint   chan struct{}  // receives a hint that an attempt may have left orphans
-	goroutines   sync.WaitGroup // workers and what they have started
-	workDirCount atomic.Int64   // number of names of private directories handed out
+	goroutines   sync.WaitGroup // workers and the goroutines that they have started
+	workDirCount atomic.Int64   // number of private directories named so far
 
 	warnedUnenforced sync.Once // logs once that limits are not enforced
 	warnedUnbounded  sync.Once // logs once that the runner's own memory is not limited
@@ -58,17 +57,17 @@ type server struct {
 	life             lifetime
 	link             serviceLink
 	attempts         map[wire.Lease]*attempt
-	waitingAttempts  []*attempt     // attempts that no worker has started, in start order
+	waitingAttempts  []*attempt     // attempts that no worker has taken, in the order of their starts
 	unjournaledCount int            // number of attempts in phase unjournaled
-	stuckAttempts    []wire.Attempt // ended attempts with processes that outlive SIGKILL; each keeps its slot
+	stuckAttempts    []wire.Attempt // ended attempts with processes that SIGKILL did not end; each keeps its slot
 	slots            slotUses
 	workers          workers
 	idleTimer        *time.Timer // runs wakeIdleWorkers; nil before its first use
 	leases           leaseTerm
 }
 
-// Serve runs a runner process. It creates the runner's directory below Root. It serves until ctx ends,
-// the service sends Shutdown, the directory is removed, or the runner has been idle for idleExit.
+// Serve runs a runner in this process. It creates the runner's directory below Root. It serves until ctx
+// ends, the service sends Shutdown, the directory is removed, or the runner has been idle for idleExit.
 // Before it returns, it ends the running jobs and stores their results in the journal.
 func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()
@@ -107,7 +106,7 @@ func Serve(ctx context.Context, o Options) error {
 	o.OnReady(s.dir.path)
 
 	s.run(ctx)
-	s.runningTable.SetLeasesExpire(false) // shows the watchdog that no jobs are left to end
+	s.runningTable.SetLeasesExpire(false) // tells the watchdog that no jobs are left to end
 	if err := rundir.RemoveWorkspaces(s.dir.workspacesDir, time.Now().Add(rundir.WorkspacesRemoveTimeout)); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}

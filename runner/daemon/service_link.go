@@ -8,13 +8,13 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// serviceLink is the runner's link to its service: the connection, if there is one, and what the service has
-// sent about all attempts.
+// serviceLink is the runner's link to its service: the current connection, and settings that the service
+// has sent.
 type serviceLink struct {
 	epoch int64
 	conn  *conn // connection to the service with the newest epoch; nil while none is connected
-	// unitTimer checks the service's unit unwantedInterval after a service has disconnected. It is nil if
-	// the runner has no IsUnwanted, and once the service was found to be stopped for good.
+	// unitTimer runs the check of IsUnwanted while no service is connected. It is nil if Options.IsUnwanted is
+	// nil, and once the service was found to be stopped for good.
 	unitTimer   *time.Timer
 	lastBusyAt  time.Time     // when the runner last had a service or a running attempt
 	settleDelay time.Duration // how long results are gathered before they are sent; set by a Setup frame
@@ -31,7 +31,8 @@ func (l *serviceLink) connectLocked(c *conn, epoch int64) {
 	l.epoch, c.epoch, l.conn = epoch, epoch, c
 }
 
-// disconnectLocked records that c has ended. It reports whether c was the connection of the service.
+// disconnectLocked records that the connection c has ended. It reports whether c was the current
+// connection.
 func (l *serviceLink) disconnectLocked(c *conn) bool {
 	if l.conn != c {
 		return false
@@ -49,7 +50,8 @@ func (s *server) isDisconnected() bool {
 	return s.link.conn == nil
 }
 
-// helloLocked makes c the runner's connection if its epoch is the newest. It reports whether it did.
+// helloLocked answers a Hello. If its epoch is higher than all earlier ones, c becomes the current
+// connection, and helloLocked returns true.
 func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {
 		k, _ := s.helloReplyLocked()
@@ -73,7 +75,7 @@ func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 // endingSuffix is appended to the reported version of a runner that is about to end.
 const endingSuffix = " (ending)"
 
-// helloReplyLocked returns the answer to a Hello, and the encoded results that no service has
+// helloReplyLocked returns the answer to a Hello, and the encoded Result frames that no service has
 // acknowledged.
 func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
 	k = &wire.HelloReply{

@@ -15,18 +15,19 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// closingReadTime is how long a runner that is ending still reads from its connections after it has
-// sent the remaining frames.
+// closingReadTime is how long an ending runner still reads from its connections after it has sent its last
+// frames.
 const closingReadTime = 100 * time.Millisecond
 
 // acceptPause is the pause before the runner tries again after it could not accept a connection.
 const acceptPause = 100 * time.Millisecond
 
-// disconnectSyncDelay is how long the runner waits after its service has disconnected. From then on, it
-// flushes its journal to the disk, so that the results survive a power cut.
+// disconnectSyncDelay is the time from the end of the service's connection until the runner flushes its
+// journal to the disk. The results then survive a power cut, although no service has stored them.
 const disconnectSyncDelay = time.Second
 
-// maxConcurrentReads bounds how many Read requests of one connection can wait for output at the same time.
+// maxConcurrentReads bounds how many ReadOutput requests of one connection can wait for output at the same
+// time.
 const maxConcurrentReads = 1024
 
 // conn is the connection of one service.
@@ -34,7 +35,7 @@ type conn struct {
 	*wire.Outbox
 	netConn net.Conn
 	closed  chan struct{} // closed when the connection ends
-	reads   atomic.Int64  // Read requests in progress
+	reads   atomic.Int64  // number of ReadOutput requests in progress
 
 	epoch    int64       // epoch of the service; 0 before its Hello; guarded by the server's mu
 	gathered gatherState // guarded by the server's mu
@@ -59,7 +60,7 @@ func (s *server) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return // the runner is ending
 		}
-		if err != nil { // out of descriptors or memory; retry, so that the next service can connect later
+		if err != nil { // descriptors or memory are exhausted; retry, so that the next service can connect later
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -119,9 +120,9 @@ func (s *server) serve(c *conn) {
 	loops.Wait()
 }
 
-// handleFrame executes one frame. It rejects frames from connections other than that of the newest
-// epoch. It checks the epoch under the mutex that also guards starts. So after a new service has read
-// the runner's state, no frame of its predecessor can take effect.
+// handleFrame executes one frame of a service. It rejects the frame if a service with a later epoch has
+// connected. It checks this while it holds mu, which also guards the starts of attempts. So after a new
+// service has read the runner's state, no frame of an earlier service can take effect.
 func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,8 +175,8 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	return true
 }
 
-// maxStopTimeout bounds StopTimeout: how long running attempts may continue when the operating system
-// ends the runner.
+// maxStopTimeout is the maximum of Setup.StopTimeout, which is how long running attempts may continue when
+// the operating system ends the runner.
 const maxStopTimeout = 24 * time.Hour
 
 // setupLocked applies the settings of a Setup frame: the number of workers, settleDelay and
@@ -195,8 +196,8 @@ func (s *server) setupLocked(f *wire.Setup) {
 	s.limitOwnMemory(target)
 }
 
-// answerRead answers a Read request. If the request asks to wait, it waits until there is output after
-// the cursor or the log is complete.
+// answerRead answers a ReadOutput request. If f.Wait is set, it first waits until there is output after the
+// cursor or the output is complete.
 func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
 	tooMany := c.reads.Add(1) > maxConcurrentReads
 	defer c.reads.Add(-1)

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Gathered frames are sent when their delay is over, and not before. This works again for each later
-// delay. A frame that must not wait is sent together with those gathered before it.
+// Gathered frames are sent when their delay is over, and not before. The same applies to frames that are
+// gathered later. A frame that must not wait is sent together with the frames gathered before it.
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
@@ -93,8 +93,8 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	}
 }
 
-// A client that waits for the output of an attempt gets the answer Gone when the attempt is dropped
-// before it has started.
+// If a client waits for the output of an attempt and the attempt is dropped before its start, the client
+// gets a reply with AttemptGone set.
 func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()

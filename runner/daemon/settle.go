@@ -16,7 +16,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	failpoint.Hit("runner-ended")
 	f := resultFrame(r, ws)
 	s.storeOutput(a, f)
-	// Only this worker changes the fields that wireAttempt reads, so mu is not needed.
+	// wireAttempt reads these fields without mu, because only this worker changes them.
 	f.Attempt = wireAttempt(a)
 	result := wire.Append(nil, f)
 	segment, err := s.journal.Append(result)
@@ -48,8 +48,8 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 			s.diskQueue.add(s.retryJournal)
 		}
 	}
-	// Send StuckReport before the result: after a result alone, the service would send the worker another
-	// job.
+	// Send StuckReport before the result. Otherwise the service would believe that the worker is free, and
+	// would send it another job.
 	if r.StuckPID != 0 {
 		s.addStuckLocked(a, r.StuckPID)
 	}
@@ -69,9 +69,10 @@ func resultFrame(r *process.Result, ws *workspace) *wire.Result {
 	}
 }
 
-// resultCause returns why an attempt ended: the cause of its kill, or else what the runner has detected. It
-// returns 0 for an attempt that ended by itself. A result with the cause queue.EndStartHung and Shortage does
-// not mean that the machine lacks resources. It means that something that the start needs did not answer.
+// resultCause returns why an attempt ended: the cause of its kill, or else a cause that the runner has
+// detected. It returns 0 for an attempt that ended by itself. With the cause queue.EndStartHung, Shortage
+// does not mean that the machine lacks resources. It means that a file or directory that the start needs
+// did not answer.
 func resultCause(r *process.Result) int64 {
 	switch {
 	case r.Cause != 0:
@@ -90,7 +91,8 @@ func resultCause(r *process.Result) int64 {
 	return 0
 }
 
-// retryJournal writes the results to the journal that could not be written before.
+// retryJournal writes results to the journal that could not be written before, for example because the disk
+// was full.
 func (s *server) retryJournal() {
 	s.mu.Lock()
 	var list []*attempt
@@ -103,7 +105,7 @@ func (s *server) retryJournal() {
 	for _, a := range list {
 		segment, err := s.journal.Append(a.encodedResult)
 		if err != nil {
-			return // housekeep or the next result calls retryJournal again
+			return // the method housekeep or the next result will call retryJournal again
 		}
 		s.mu.Lock()
 		needed := a.enterPhaseLocked(attemptJournaled)

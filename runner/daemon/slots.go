@@ -6,15 +6,15 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spareSlotCount is the number of slots with disk space that the table has in addition to one for each
-// worker. A result that could not be written to the journal keeps its slot, so its worker needs
-// another slot.
+// spareSlotCount is the number of slots in the running table in addition to one for each worker. If a
+// result cannot be written to the journal, its attempt keeps its slot, so the worker needs another slot.
 const spareSlotCount = 64
 
-// slotUses says which slots of the running table are taken.
+// slotUses says which slots of the running table are taken. The running table is the file that lists the
+// running attempts.
 type slotUses struct {
 	// useCounts counts, for each slot, the reasons why it is taken: its attempt runs, has processes that
-	// outlive SIGKILL, or has a result that is not in the journal. A slot with count 0 is free.
+	// SIGKILL did not end, or has a result that is not in the journal. A slot with count 0 is free.
 	useCounts     [rundir.MaxSlots + 1]int8
 	reservedCount int  // slots that have disk space reserved in the running table
 	hasWaiter     bool // a worker waits for a free slot
@@ -31,8 +31,8 @@ func (s *server) freeSlotLocked(a *attempt) {
 	s.releaseSlotUseLocked(a)
 }
 
-// releaseSlotUseLocked removes one reason why the slot of an attempt is taken, and wakes the workers that
-// wait for a free slot.
+// releaseSlotUseLocked removes one of the reasons why the slot of an attempt is taken, and wakes workers
+// that wait for a free slot.
 func (s *server) releaseSlotUseLocked(a *attempt) {
 	s.slots.useCounts[a.slot]--
 	if s.slots.hasWaiter {

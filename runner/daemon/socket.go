@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// socket is the socket on which the runner listens. If its file is removed, the runner creates it
-// again, because services could not reach the runner otherwise.
+// socket is the socket on which the runner listens. If the socket's file is removed, the runner creates it
+// again, because a service could not connect without it.
 type socket struct {
 	path string
 	mode os.FileMode

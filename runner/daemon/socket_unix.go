@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// recreateDelay is the delay before a removed socket is created again. The removal of the socket may be
-// the beginning of the removal of the whole directory, after which the runner must end.
+// recreateDelay is the delay before a removed socket is created again. During this time, the rest of the
+// directory may be removed too, and then the runner must end instead.
 const recreateDelay = 50 * time.Millisecond
 
 // minCheckInterval and maxCheckInterval are the shortest and the longest time between two checks of the
@@ -26,7 +26,7 @@ const (
 	maxCheckInterval = 30 * time.Second
 )
 
-// waitForChangeFunc waits for a change in a directory, as the function dir.WaitForChange does.
+// waitForChangeFunc waits for a change in a directory. dir.WaitForChange is such a function.
 type waitForChangeFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
 // keepReachable creates the socket again when its file is removed, until ctx ends or the runner's directory
@@ -35,9 +35,9 @@ func (s *socket) keepReachable(ctx context.Context, log *slog.Logger) (dirGone b
 	return s.keepReachableWith(ctx, log, dir.WaitForChange)
 }
 
-// keepReachableWith does the work of keepReachable. It also checks the socket at least every
-// maxCheckInterval, because changed may miss a removal: the kernel may refuse to watch a directory,
-// and it does not report that a parent directory was renamed.
+// keepReachableWith does the work of keepReachable with the given function changed. It also checks the
+// socket at least every maxCheckInterval, because changed may miss a removal. The kernel may refuse to
+// watch a directory, and it does not report that a parent directory was renamed.
 func (s *socket) keepReachableWith(ctx context.Context, log *slog.Logger, changed waitForChangeFunc) (dirGone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	present := func() bool {
@@ -49,7 +49,7 @@ func (s *socket) keepReachableWith(ctx context.Context, log *slog.Logger, change
 		watch, stop := context.WithTimeout(ctx, maxCheckInterval)
 		err := changed(watch, dir, []string{name}, present)
 		if watch.Err() != nil {
-			err = nil // only the time of the watch ran out
+			err = nil // this error only means that the time of the watch is over
 		}
 		stop()
 		if !sleepOrDone(ctx, recreateDelay) {
@@ -83,7 +83,7 @@ func (s *socket) keepReachableWith(ctx context.Context, log *slog.Logger, change
 func isGone(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
-		// ENOTDIR means that a parent is a file now.
+		// ENOTDIR means that a parent directory was replaced by a file.
 		return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 	}
 	return !info.IsDir()
@@ -101,7 +101,7 @@ func sleepOrDone(ctx context.Context, d time.Duration) bool {
 
 // recreate creates the socket again.
 func (s *socket) recreate() error {
-	os.Remove(s.path) // another file may have been created at this path
+	os.Remove(s.path) // remove another file that may have been created at this path
 	l, err := rundir.Listen(s.path, s.mode)
 	if err != nil {
 		return err

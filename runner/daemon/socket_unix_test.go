@@ -48,8 +48,8 @@ func withSocket(t *testing.T, changed waitForChangeFunc, f func(t *testing.T, ro
 	})
 }
 
-// A runner that loses its directory must end, however the directory is lost: a runner without a
-// directory can start no jobs.
+// A runner that loses its directory in any way must end, because a runner without a directory can start no
+// jobs.
 func TestRunnerNoticesLostDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name    string

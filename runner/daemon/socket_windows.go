@@ -5,6 +5,6 @@ import (
 	"log/slog"
 )
 
-// keepReachable does nothing: other processes can remove neither the name of a pipe nor a directory with
-// open files.
+// keepReachable does nothing: on Windows, other processes cannot remove the name of a pipe, or a directory
+// with open files.
 func (s *socket) keepReachable(context.Context, *slog.Logger) (dirGone bool) { return false }

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// storeOutput stores the output in the result, or in a file if the output is large.
+// storeOutput stores the output of an attempt in its result f, or in a file if the output is large.
 func (s *server) storeOutput(a *attempt, f *wire.Result) {
 	if a.outputLog.KeptBytes() == 0 && a.outputLog.DroppedBytes() == 0 {
 		return

@@ -8,7 +8,7 @@ import (
 )
 
 // addStuckLocked keeps the slot of an ended attempt in use, and reports the attempt to the service. pid is
-// a process of the attempt that outlives SIGKILL.
+// a process of the attempt that SIGKILL did not end.
 func (s *server) addStuckLocked(a *attempt, pid int) {
 	s.slots.useCounts[a.slot]++
 	stuck := wireAttempt(a)
@@ -17,8 +17,8 @@ func (s *server) addStuckLocked(a *attempt, pid int) {
 	s.sendLocked(&wire.StuckReport{Attempts: s.stuckAttempts}, true)
 }
 
-// awaitStuck keeps a worker and its slot in use until the processes that outlive SIGKILL have
-// ended, or until the runner ends.
+// awaitStuck keeps a worker and its slot in use until the processes that SIGKILL did not end are gone, or
+// until the runner ends.
 func (s *server) awaitStuck(w *process.Worker, a *attempt) {
 	w.AwaitStuck(s.life.done)
 	s.mu.Lock()

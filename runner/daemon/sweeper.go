@@ -12,13 +12,13 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// sweepTimeout is how long the sweeper spends on one directory before it leaves the rest to a later
-// round.
+// sweepTimeout is how long the sweeper tries to remove one directory. After that, the rest stays until the
+// next call of addLeftovers.
 const sweepTimeout = 10 * time.Second
 
-// sweeper removes the private directories of ended attempts. It removes a part of each in turn, so that
-// a large directory does not delay the others. Call init before use. addPath and addLeftovers may be called
-// from any goroutine.
+// sweeper removes the private directories of ended attempts. It removes a part of each directory in turn,
+// so that a large directory does not delay the removal of other directories. Call init before use. addPath
+// and addLeftovers may be called from any goroutine.
 type sweeper struct {
 	diskQueue
 	log *slog.Logger
@@ -33,8 +33,8 @@ func (s *sweeper) init(log *slog.Logger) {
 	s.log, s.queuedPaths, s.loggedPaths = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxQueuedPaths is how many directories can be queued. When the queue is full, addPath removes a part of the
-// new directory itself, which slows its caller down.
+// maxQueuedPaths is how many directories can be queued. If the queue is full, addPath itself removes a part
+// of the new directory, so its caller has to wait.
 const maxQueuedPaths = 64
 
 // addPath queues a directory of the given owner for removal.
@@ -73,7 +73,8 @@ func (s *sweeper) removeStep(path string, owner *runas.Identity, deadline time.T
 	}
 }
 
-// addLeftovers queues the directories in dir that were moved aside and still exist.
+// addLeftovers queues the used directories of attempts that still exist in dir. A used directory was
+// renamed by privdir.Dir.MoveAside.
 func (s *sweeper) addLeftovers(dir string) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

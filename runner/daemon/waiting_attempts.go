@@ -14,8 +14,8 @@ import (
 func (s *server) addAttemptLocked(f *wire.Start) {
 	if s.attempts[f.Lease] != nil || s.life.phase != phaseServing || s.leases.hasExpiredLocked() || len(f.Argv) == 0 ||
 		(s.accounts != nil) != (f.UID >= 0) {
-		// Each lease is started at most once. A root runner rejects a frame that names no account, and
-		// every other runner rejects a frame that names one.
+		// Ignore the frame: each lease is started at most once. A runner of root ignores a frame that names no
+		// account, and every other runner ignores a frame that names one.
 		return
 	}
 	a := &attempt{startFrame: f}
@@ -27,12 +27,12 @@ func (s *server) addAttemptLocked(f *wire.Start) {
 	s.workers.cond.Signal()
 }
 
-// insertWaitingLocked adds an attempt to the waiting attempts. Attempts of one queue are sorted by Position.
-// The sequence of queues stays as the service sent it, so insertWaitingLocked moves attempts only among
-// the positions of their queue. The new attempt takes the position of the first attempt of its
-// queue that ranks after it. That attempt takes the position of the next one, and so on.
+// insertWaitingLocked adds an attempt to the list of waiting attempts. In this list, the attempts of each
+// queue are sorted by Position. The service decides how the queues alternate, so an attempt can only take
+// the index of another attempt of the same queue. The new attempt takes the index of the first attempt of
+// its queue that starts after it. That attempt takes the index of the next one of the queue, and so on.
 //
-// For example, a3 b1 a5 and the new attempt a2 result in a2 b1 a3 a5.
+// For example, the list a3 b1 a5 (queue and position) and the new attempt a2 result in a2 b1 a3 a5.
 func (s *server) insertWaitingLocked(a *attempt) {
 	s.waitingAttempts = append(s.waitingAttempts, a)
 	at := len(s.waitingAttempts) - 1
@@ -41,7 +41,7 @@ func (s *server) insertWaitingLocked(a *attempt) {
 		if other.startFrame.Queue != a.startFrame.Queue {
 			continue
 		}
-		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // the earlier one is first if both rank the same
+		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // the earlier one is first if both are equal
 			return
 		}
 		s.waitingAttempts[i], s.waitingAttempts[at] = a, other
@@ -49,7 +49,7 @@ func (s *server) insertWaitingLocked(a *attempt) {
 	}
 }
 
-// isPastDeadline reports whether a deadline for starting the attempt has passed.
+// isPastDeadline reports whether one of the two deadlines for starting the attempt has passed.
 func (a *attempt) isPastDeadline() bool {
 	notAfter, bootDeadline := a.startFrame.DeadlineMillis, a.startFrame.BootDeadlineMillis
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter ||
@@ -64,7 +64,7 @@ func (s *server) hasNoneWaiting() bool {
 	return none
 }
 
-// dropLocked answers a Drop request: it removes an attempt that no worker has started.
+// dropLocked answers a Drop request: it removes the attempt if no worker has taken it.
 func (s *server) dropLocked(f *wire.Drop) {
 	dropped := s.attempts[f.Lease] == nil
 	if i := slices.IndexFunc(s.waitingAttempts, func(a *attempt) bool { return leaseOf(a) == f.Lease }); i >= 0 {
@@ -75,7 +75,7 @@ func (s *server) dropLocked(f *wire.Drop) {
 	s.sendLocked(&wire.DropReply{Lease: f.Lease, Dropped: dropped}, true)
 }
 
-// discardWaitingLocked removes all attempts that no worker has started.
+// discardWaitingLocked removes all attempts that no worker has taken.
 func (s *server) discardWaitingLocked() {
 	for _, a := range s.waitingAttempts {
 		s.discardLocked(a)
@@ -83,7 +83,7 @@ func (s *server) discardWaitingLocked() {
 	s.waitingAttempts = nil
 }
 
-// discardLocked removes an attempt that was never started, and wakes the readers of its output.
+// discardLocked removes an attempt that was never started, and wakes readers that wait for its output.
 func (s *server) discardLocked(a *attempt) {
 	delete(s.attempts, leaseOf(a))
 	a.outputLog.Discard()

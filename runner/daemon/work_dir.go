@@ -8,23 +8,23 @@ import (
 	"github.com/queuectl/queuectl/runner/privdir"
 )
 
-// workDir is the private directory that one worker gives to its attempts, one after the other.
+// workDir is the private directory that a worker gives to its attempts, one after the other.
 type workDir struct {
 	*privdir.Dir
 	lastEnd time.Time // end of the worker's last attempt
 }
 
-// A worker removes the private directory when its attempt ends. But creating and removing a directory
-// takes a fifth of a short job's time. The worker therefore keeps an empty directory for its next
-// attempt in two cases: the attempt started within maxReuseGap after the previous one ended, or other
-// attempts are waiting. A worker that finds no work removes the directory idleRemoveDelay after its
-// last attempt ended.
+// A worker normally removes the private directory when an attempt ends. But creating and removing a
+// directory takes a fifth of a short job's time. A worker therefore keeps an unused directory for its next
+// attempt in two cases: the attempt started within maxReuseGap after the previous attempt ended, or other
+// attempts are waiting. If no next attempt comes, the worker removes the directory idleRemoveDelay after
+// its last attempt ended.
 const (
 	maxReuseGap     = time.Millisecond
 	idleRemoveDelay = 50 * time.Millisecond
 )
 
-// newWorkDir returns the private directory of one new worker, under a new name. It does not create the
+// newWorkDir returns the private directory of a new worker, with a new name. It does not create the
 // directory yet.
 func (s *server) newWorkDir() *workDir {
 	name := strconv.FormatInt(s.workDirCount.Add(1), 10)

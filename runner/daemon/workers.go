@@ -11,19 +11,19 @@ import (
 
 // workers is the group of goroutines that execute attempts.
 type workers struct {
-	count     int        // workers, running or idle
-	target    int        // workers that the service wants
-	busyCount int        // attempts that are running on a worker
-	cond      *sync.Cond // signals changes of what nextAttempt waits for
-	threads   int        // number of threads that the Go runtime was made to create
+	count     int        // number of workers, busy or idle
+	target    int        // number of workers that the service wants
+	busyCount int        // number of attempts that workers execute
+	cond      *sync.Cond // wakes workers that wait in nextAttempt
+	threads   int        // number of threads that createThreads has made the Go runtime create
 }
 
-// setWorkersLocked changes the number of workers to target.
+// setWorkersLocked sets the number of workers to target. Surplus workers end after their current attempts.
 func (s *server) setWorkersLocked(target int) {
 	w := &s.workers
 	w.target = target
-	// Give each worker a processor (P) of the Go scheduler, since its thread may keep the P during
-	// a system call.
+	// Give each worker its own processor (P) of the Go scheduler, since a thread may keep its P during a
+	// system call.
 	procs := min(target+1, 256)
 	runtime.GOMAXPROCS(procs)
 	// Go may need this many threads while the threads of all workers are in system calls.
@@ -38,16 +38,16 @@ func (s *server) setWorkersLocked(target int) {
 	w.cond.Broadcast()
 }
 
-// createThreads makes the Go runtime create n threads, which the runtime keeps. Without them, the
-// runtime might need a new thread when the system has none to give. It would end the runner, and with
-// it all jobs.
+// createThreads makes the Go runtime create n threads, which the runtime keeps. Otherwise the runtime might
+// need a new thread at a time when the system cannot create one. It would then end the runner, and with it
+// all jobs.
 func createThreads(n int) {
 	var created sync.WaitGroup
 	created.Add(n)
 	release := make(chan struct{})
 	for range n {
-		go func() { // this goroutine ends when release is closed
-			runtime.LockOSThread() // this forces a dedicated thread for the goroutine
+		go func() { // the goroutine ends when release is closed
+			runtime.LockOSThread() // gives the goroutine its own thread
 			defer runtime.UnlockOSThread()
 			created.Done()
 			<-release
@@ -73,7 +73,7 @@ func (s *server) runWorker() {
 	}
 }
 
-// nextAttempt returns the first waiting attempt, and waits until there is one. It returns nil if the
+// nextAttempt waits until there is a waiting attempt, and returns the first one. It returns nil if the
 // worker must end.
 func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	s.mu.Lock()
@@ -102,15 +102,14 @@ func (s *server) nextAttempt(w *process.Worker, f *workDir) *attempt {
 	}
 }
 
-// takeWaitingLocked removes the first waiting attempt from the list, and stores it in a slot. It drops
-// the attempt and returns nil if the attempt's deadline has passed.
+// takeWaitingLocked removes the first attempt from the list of waiting attempts, and stores it in a slot.
+// If the attempt's deadline has passed, takeWaitingLocked drops it and returns nil.
 func (s *server) takeWaitingLocked(slot int64) *attempt {
 	a := s.waitingAttempts[0]
 	s.waitingAttempts = s.waitingAttempts[1:]
 	a.slot, a.startedAtMillis = slot, time.Now().UnixMilli()
-	// Write the attempt to the table before comparing its deadline with the clock. If the
-	// BootDeadlineMillis of the Start frame has passed and the table lacks the attempt, a service can
-	// then rely on it that the attempt never starts.
+	// Write the attempt to the table before comparing its deadline with the clock. A service can then conclude
+	// that an attempt never starts if its BootDeadlineMillis has passed and the table does not contain it.
 	s.runningTable.SetStarting(slot, leaseOf(a), a.startedAtMillis)
 	if a.isPastDeadline() {
 		s.runningTable.FreeSlot(slot)

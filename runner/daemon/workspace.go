@@ -18,11 +18,12 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// maxResultNesting is how many levels deep an attempt's result may be nested. The value is later nested in other
-// JSON. See docs/decisions/0059.
+// maxResultNesting is the maximum nesting depth of the JSON that an attempt writes as its result. The
+// service later puts this JSON into other JSON. See docs/decisions/0059.
 const maxResultNesting = 24
 
-// resultName is the file in an attempt's private directory that the attempt writes its result to.
+// resultName is the name of the file, in the private directory of an attempt, to which the attempt writes
+// its result.
 const resultName = "result.json"
 
 // workspace is the workspace of one attempt: its private directory, and what the attempt reports
@@ -31,15 +32,15 @@ type workspace struct {
 	server      *server
 	attempt     *attempt
 	dir         *workDir
-	noDir       bool   // the disk was full, so the attempt runs without a private directory
+	noDir       bool   // the attempt runs without a private directory, because the disk was full
 	resultJSON  []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
 	resultError string // why the attempt's result file is invalid; "" if it is valid or missing
 	progress    progressParser
 	masks       [][]byte // secret values, replaced in everything the attempt reports
 }
 
-// SetMasks implements process.ProgressHandler. It also masks the JSON-escaped form of each text, since a result
-// may contain a secret with escapes.
+// SetMasks implements process.ProgressHandler. It also masks the JSON-escaped form of each text, since the
+// result may contain a secret in this form.
 func (ws *workspace) SetMasks(texts [][]byte) {
 	ws.masks = texts
 	for _, t := range texts {
@@ -84,9 +85,9 @@ func (ws *workspace) openDir(c *process.Command) error {
 	return nil
 }
 
-// collectReports reads the result and the progress that the command left. It moves a used directory aside and
-// lets the sweeper remove it. It removes an unused directory immediately, or keeps it for the worker's
-// next attempt (see maxReuseGap).
+// collectReports reads the result and the progress that the command left. If the command has used the
+// directory, collectReports moves it aside and lets the sweeper remove it. Otherwise it removes the
+// directory immediately, or keeps it for the worker's next attempt (see maxReuseGap).
 func (ws *workspace) collectReports(r *process.Result) {
 	f := ws.dir
 	if ws.noDir {
@@ -114,8 +115,8 @@ func (ws *workspace) collectReports(r *process.Result) {
 	f.lastEnd = r.EndedAt
 }
 
-// readResultFile reads the result that an attempt wrote. It returns nil if the attempt wrote no result. If
-// the result is invalid, it returns nil and the reason in problem.
+// readResultFile reads the result that an attempt wrote. It returns nil if the attempt wrote none. If the
+// result is invalid, it returns nil and the reason as problem.
 func readResultFile(f *workDir, masks [][]byte) (value []byte, problem string) {
 	raw, err := f.Read(resultName, queue.MaxResultBytes)
 	switch {

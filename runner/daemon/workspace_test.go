@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Lines "N" and "N text" are parsed however they are divided into reads. All other lines are ignored.
+// Lines "N" and "N text" are parsed, regardless of how they are divided into reads. All other lines are
+// ignored.
 func TestProgressLines(t *testing.T) {
 	long := strings.Repeat("é", 200)
 	for _, c := range []struct {
@@ -43,7 +44,7 @@ func TestProgressLines(t *testing.T) {
 	}
 }
 
-// The depth of a result is that of its deepest list or object. It does not depend on the other values.
+// The nesting depth of a result is the depth of its deepest list or object. Other values do not change it.
 func TestResultNestingDepth(t *testing.T) {
 	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 	for text, want := range map[string]int{

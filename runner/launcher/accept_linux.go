@@ -23,15 +23,14 @@ import (
 // maxRequestBytes bounds a request for a runner, in bytes. A request may contain a path.
 const maxRequestBytes = 16 << 10
 
-// Accept reads a service's request from the connection on standard input, and does everything about it
-// that needs root's rights. It replaces standard input by /dev/null. base is the directory of the
-// runners, and policy the path of the policy file. delegated says that the control group of this process
-// was delegated to it. If the request is for a runner of an account, Accept switches this process to
-// that account for good.
+// Accept reads a service's request from the connection on standard input, and does every part of it that
+// needs root's rights. It replaces standard input by /dev/null. base is the directory of the runners, and
+// policy the path of the policy file. delegated means that this process may divide its control group. If
+// the request is for a runner of an account, Accept switches this process to that account permanently.
 func Accept(base, policy string, delegated bool) (*Grant, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
-		if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit the names that package net adds
+		if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit what package net adds to the error
 			err = call.Err
 		}
 		return nil, fmt.Errorf("standard input is not a connection from the service (%w); only systemd and queuectl itself "+
@@ -92,7 +91,8 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 	return runner.ParseSpawnRequest(strings.TrimSuffix(line, "\n"))
 }
 
-// prepareForOwnAccount prepares a runner of the account of this process, which must be the service's.
+// prepareForOwnAccount prepares a runner that keeps the account of this process. This must be the service's
+// account.
 func (g *Grant) prepareForOwnAccount(request runner.SpawnRequest, delegated bool) error {
 	switch {
 	case g.ServiceUID != os.Geteuid():
@@ -109,15 +109,16 @@ func (g *Grant) prepareForOwnAccount(request runner.SpawnRequest, delegated bool
 	return nil
 }
 
-// createCgroups makes control groups for jobs below the control group of this process, if it was delegated.
+// createCgroups creates control groups for jobs if delegated is true: if this process may divide its own
+// control group.
 func (g *Grant) createCgroups(delegated bool) {
 	if delegated {
 		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
 }
 
-// prepareForRoot prepares a runner that stays root, or that switches to the requested account. The group gid
-// may read the runner's files.
+// prepareForRoot prepares a runner in a process of root. The runner stays root, or switches to the account
+// that the request names. The group gid may read the runner's files.
 func (g *Grant) prepareForRoot(request runner.SpawnRequest, gid int, delegated bool) error {
 	if err := createSharedDir(g.Root, 0, gid, rootDirMode); err != nil {
 		return err
@@ -127,7 +128,7 @@ func (g *Grant) prepareForRoot(request runner.SpawnRequest, gid int, delegated b
 	if err != nil {
 		return err
 	}
-	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // the policy's setting replaces the service's
+	if g.Tmpdir = rules.tmpdir; g.Tmpdir != "" { // the job_tmpdir of the policy replaces that of the service
 		if err := rundir.CheckTmpdir(g.Tmpdir, g.Root, true); err != nil {
 			return err
 		}
@@ -138,7 +139,8 @@ func (g *Grant) prepareForRoot(request runner.SpawnRequest, gid int, delegated b
 	return g.switchAccount(request.Account, g.PolicyFile, gid)
 }
 
-// killNamedRunner kills the runner whose directory is base/name.
+// killNamedRunner kills the runner whose directory is base/name. It returns an error if name is not the
+// name of a runner's directory.
 func killNamedRunner(base, name string) error {
 	account, own := filepath.Split(filepath.Clean(name))
 	account = strings.TrimSuffix(account, "/")
@@ -149,7 +151,8 @@ func killNamedRunner(base, name string) error {
 	return runner.Kill(filepath.Join(base, account, own))
 }
 
-// switchAccount switches this process to an account and makes sure that it cannot switch back.
+// switchAccount switches this process to the account with the given name, and makes sure that it cannot
+// switch back.
 func (g *Grant) switchAccount(name, policy string, gid int) error {
 	known := &Accounts{PolicyFile: policy, ServiceUID: g.ServiceUID,
 		Directory: &accounts.Directory{AlwaysQueryRemote: true}}
@@ -169,7 +172,7 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 	}
 	if g.Tmpdir != "" {
 		g.Tmpdir = filepath.Join(g.Tmpdir, rundir.AccountDirPrefix+account.Name)
-		os.Mkdir(g.Tmpdir, 0o700) // if this fails, Lchown fails too, unless the directory exists
+		os.Mkdir(g.Tmpdir, 0o700) // ignore an error: the directory may exist, and otherwise Lchown fails too
 		if err := os.Lchown(g.Tmpdir, int(account.UID), int(account.GID)); err != nil {
 			return err
 		}
@@ -196,9 +199,10 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 	return nil
 }
 
-// ReplyReady replies to the service with the name of the runner's directory, once the runner listens.
+// ReplyReady replies to the service with the name of the runner's directory. Call it when the runner
+// accepts connections.
 func (g *Grant) ReplyReady(dir string) {
-	// The only possible error is that the service has gone.
+	// Ignore an error: it can only mean that the service has ended.
 	fmt.Fprintln(g.Conn, runner.ReadyReplyPrefix+filepath.Base(dir))
 	g.Conn.Close()
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of that
+// ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of this
 // account.
 func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
 	return a.authorize(a.Directory.UserByUID(uid))
 }
 
-// RefusalReason returns the reason why the policy does not allow jobs of a uid. It returns "" if the policy
-// allows them. It also returns "" if it cannot find out, because the runner checks again.
+// RefusalReason returns the reason why the policy does not allow jobs of a uid, or "" if the policy allows
+// them. It also returns "" if it cannot find out. This is safe, because the runner checks again.
 func (a *Accounts) RefusalReason(uid uint32) string {
 	_, err := a.ByUID(uid)
 	reason, _ := errors.AsType[refusalError](err)
 	return string(reason)
 }
 
-// authorize gets the account and the error of a look-up, and adds the groups to the account. It returns
-// an error if the look-up failed or the policy does not allow jobs of the account.
+// authorize completes a look-up that returned an account and err. It adds the groups to the account. It
+// returns an error if the look-up failed or the policy does not allow jobs of the account.
 func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Account, error) {
 	if err != nil {
 		return accounts.Account{}, err
@@ -48,8 +48,8 @@ func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Acco
 // maxPolicyBytes bounds the size of a policy file, in bytes.
 const maxPolicyBytes = 64 << 10
 
-// readPolicy reads a policy file. It returns an error if an account other than root can change the
-// file. A missing file is a policy that allows no jobs.
+// readPolicy reads a policy file. It returns an error if an account other than root can change the file. If
+// the file is missing, it returns a policy that allows no jobs.
 func readPolicy(path string) (policy, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if os.IsNotExist(err) {

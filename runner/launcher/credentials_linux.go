@@ -20,9 +20,9 @@ const (
 	maxCredentialBytes = 64 << 10
 )
 
-// AllowedCredential returns a systemd credential for a job of the account with the given uid. The policy must
-// list the account for that credential. a is nil in a runner that has switched to an account. Such a
-// runner has only the credentials that it read before.
+// AllowedCredential returns the systemd credential with a name for a job of the account uid. It returns an
+// error if the policy does not allow the account to use the credential. In a runner that has switched to an
+// account, a is nil, and read contains the credentials that the runner read before the switch.
 func AllowedCredential(a *Accounts, read map[string][]byte, name string, uid int64) ([]byte, error) {
 	if a == nil {
 		if value, ok := read[name]; ok {
@@ -59,7 +59,7 @@ func readAllowedCredentials(policyFile string, account accounts.Account) (map[st
 		if !p.allowsCredential(name, &account, directory.Group) {
 			continue
 		}
-		// A job that asks for an unreadable credential gets an error when it starts.
+		// Skip an unreadable credential. A job that needs it gets an error when it starts.
 		if value, err := readCredential(name); err == nil {
 			values[name] = value
 		}

@@ -16,15 +16,17 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// launcherLock is the name of the file that the launcher keeps locked in the runners' directory.
+// launcherLock is the name of the lock file in the runners' directory. The launcher, the process of root
+// that starts runners, keeps it locked.
 const launcherLock = "launcher.lock"
 
 // acceptPause is the pause before the launcher tries again after it could not accept a connection.
 const acceptPause = 100 * time.Millisecond
 
-// Launch runs the launcher until its standard input ends. For each connection to its socket, it starts
-// a runner with the connection as standard input. Only uid and root may connect. The group gid may read
-// the runners' files in dir.
+// Launch runs the launcher until its standard input ends. For each connection to the launcher's socket, it
+// starts a process with the command line argv and the connection as standard input. Only the account uid
+// and root may connect. The group gid may read the runners' files in dir. policy is the path of the policy
+// file.
 func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
 	if err := createSharedDir(dir, 0, gid, rootDirMode); err != nil {
 		return err
@@ -74,7 +76,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			c.Close()
 			continue
 		}
-		if peerClosed(c) { // the service closed the connection while this process was stopped
+		if peerClosed(c) { // the service no longer waits: it closed the connection while this process was stopped
 			c.Close()
 			continue
 		}
@@ -85,8 +87,8 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	}
 }
 
-// lockLauncher makes this process the launcher for a directory. If another launcher is running, the
-// error contains its pid, because that launcher may hang and have outlived its service.
+// lockLauncher makes this process the launcher for a directory. If another launcher is running, the error
+// contains its pid. That launcher may hang, so that it did not end with its service.
 func lockLauncher(dir string) (*os.File, error) {
 	path := filepath.Join(dir, launcherLock)
 	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, 0o600) })
@@ -99,14 +101,14 @@ func lockLauncher(dir string) (*os.File, error) {
 			"another directory with --runner-dir; if its parent is process 1, its service has ended, so end the process too",
 			holder, dir)
 	}
-	if err == nil { // on a full disk, the file is locked but contains no pid
+	if err == nil { // ignore errors of writing: on a full disk, the file is locked but contains no pid
 		lock.Truncate(0)
 		fmt.Fprint(lock, os.Getpid())
 	}
 	return lock, err
 }
 
-// startRunnerFor starts a runner for a connection.
+// startRunnerFor starts a runner for a connection of the service.
 func startRunnerFor(argv []string, dir, policy string, c *net.UnixConn) error {
 	connFile, err := c.File()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerClosed reports whether the other end of a connection was closed.
+// peerClosed reports whether the other end of a connection is closed.
 func peerClosed(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -11,24 +11,24 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// policy says whose jobs a root runner may run. It is read from a file owned by root, which the
-// service cannot change. Only Unix systems have a policy. See docs/decisions/0060.
+// policy says whose jobs a runner of root may run. It is read from a file that belongs to root, which the
+// service cannot change. Only Linux has a policy. See docs/decisions/0060.
 type policy struct {
 	file      string
 	allowRoot bool
-	tmpdir    string // job_tmpdir; "" if none is set
-	// allowedAccounts lists the accounts whose jobs may run: a user name, @ and a group name for the group's
-	// members, or * for every account except root and the service's.
+	tmpdir    string // setting job_tmpdir; "" if the file does not set it
+	// allowedAccounts lists the accounts whose jobs may run. An entry is a user name, @ and the name of a
+	// group, or *. @ means all members of the group. * means every account except root and the service's.
 	allowedAccounts []string
 	// credentialUsers lists, for each credential, the users and @groups whose jobs may use it.
 	credentialUsers map[string][]string
 }
 
-// credentialKeyPrefix is the prefix of the keys that list the users of a credential. The name of the
-// credential follows.
+// credentialKeyPrefix begins a key that lists the users of a credential. The rest of the key is the name of
+// the credential.
 const credentialKeyPrefix = "credential."
 
-// parsePolicy parses lines of the form key = value. A # begins a comment.
+// parsePolicy parses the text of a policy file: lines of the form key = value. A # begins a comment.
 func parsePolicy(file, text string) (policy, error) {
 	p := policy{file: file}
 	seen := map[string]bool{}
@@ -73,9 +73,10 @@ func parsePolicy(file, text string) (policy, error) {
 	return p, nil
 }
 
-// refusalReason returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
-// The service's own account is allowed only if it is listed by name, because its jobs can connect to
-// the runner like the service and start jobs of every account.
+// refusalReason returns the reason why the policy does not allow an account's jobs, or "" if it allows
+// them. The service's own account must be listed by its name, because its jobs have a dangerous right: they
+// can connect to the runner, as the service does, and start jobs of every account. service is the uid of
+// this account.
 func (p *policy) refusalReason(a *accounts.Account, service int, groupNamed func(string) (uint32, bool)) string {
 	if a.UID == 0 {
 		if p.allowRoot {
@@ -109,7 +110,8 @@ func (p *policy) allowsCredential(credential string, a *accounts.Account, groupN
 	})
 }
 
-// matches reports whether an account has a listed user name, or belongs to a listed @group.
+// matches compares an account with an entry of the policy, a user name or @group. byName means that the
+// account has this name. byGroup means that it belongs to this group.
 func matches(listed string, a *accounts.Account, groupNamed func(string) (uint32, bool)) (byName, byGroup bool) {
 	group, isGroup := strings.CutPrefix(listed, "@")
 	if !isGroup {
@@ -119,7 +121,8 @@ func matches(listed string, a *accounts.Account, groupNamed func(string) (uint32
 	return false, ok && (gid == a.GID || slices.Contains(a.Groups, gid))
 }
 
-// AccountEnv adds the account's HOME, USER, LOGNAME and SHELL to an environment that lacks them.
+// AccountEnv returns env with the account's HOME, USER, LOGNAME and SHELL. It does not replace variables
+// that env contains.
 func AccountEnv(a *accounts.Account, env []string) []string {
 	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
@@ -137,7 +140,7 @@ type refusalError string
 func (e refusalError) Error() string { return string(e) }
 
 // IsPermanent reports whether an error is final: the policy does not allow the account's jobs, or the
-// account does not exist. Other errors may go away.
+// account does not exist. All other errors may disappear.
 func IsPermanent(err error) bool {
 	_, isRefused := errors.AsType[refusalError](err)
 	_, isMissing := errors.AsType[accounts.NoAccountError](err)

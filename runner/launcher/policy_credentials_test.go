@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// Only accounts that the policy lists for a credential, by name or by group, get it. No account gets
-// all credentials.
+// An account gets a credential only if the policy lists the account for it, by name or by group. No entry
+// gives an account all credentials.
 func TestCredentialsByPolicy(t *testing.T) {
 	p, err := parsePolicy("f", "accounts = *\ncredential.db = ann @ops\ncredential.all = *\n")
 	if err != nil {

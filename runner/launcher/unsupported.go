@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Accept returns process.ErrUnsupported.
+// Accept returns process.ErrUnsupported, because only Linux has runners of root.
 func Accept(string, string, bool) (*Grant, error) { return nil, process.ErrUnsupported }
 
 // Launch returns process.ErrUnsupported, because only Linux has runners of root.
@@ -39,8 +39,8 @@ func AllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, err
 		"use a file instead")
 }
 
-// Watchdog is the process that ends hanging children of a root runner, and the jobs of a dead runner.
-// Only Linux has it.
+// Watchdog would end hanging children of a runner of root, and the jobs of a dead runner. Only Linux has a
+// watchdog.
 type Watchdog struct{}
 
 // StartWatchdog returns process.ErrUnsupported.

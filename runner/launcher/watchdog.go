@@ -5,5 +5,6 @@ import (
 	"time"
 )
 
-// NoDeadline is a time since boot that is never reached. It means that no deadline is set.
+// NoDeadline, as an argument of Watchdog.SetDeadline, means that there is no deadline. It is a time since
+// boot that is never reached.
 const NoDeadline = time.Duration(math.MaxInt64)

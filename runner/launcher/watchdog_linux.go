@@ -19,28 +19,28 @@ import (
 
 // The watchdog is a second process next to a runner. It has two tasks.
 //
-// First, it ends commands that hang while a root runner starts them. Between fork and exec, the runner
-// waits in the kernel (vfork(2)) and cannot run for long without the child's progress. At that point
-// the child already has its user's ids. So the user can stop it by a signal, or make it wait for a file
-// system that does not answer. The runner of all users would then hang. The watchdog therefore kills
-// children that do not reach exec in time.
+// First, it ends commands that hang while a runner of root starts them. Between fork and exec, the runner
+// waits in the kernel for its child (vfork(2)). At that time the child already has the ids of the job's
+// user. So the user can stop the child by a signal, or make it wait for a file system that does not answer.
+// The runner, which runs the jobs of all users, would then hang too. The watchdog therefore kills children
+// that do not reach exec in time.
 //
-// Second, if the service's leases are limited in time, it makes sure that the jobs have ended before
-// another node starts them: it kills a runner that hangs when the leases expire, and ends the jobs of a
-// runner that has died. The service also ends the jobs of a dead runner, but it may hang until another
-// node has taken over its leases.
+// Second, if the service's leases (its rights to run jobs) are limited in time, another node may start the
+// jobs after the leases have expired. The watchdog makes sure that the jobs have ended by then. It kills a
+// runner that hangs when the leases expire, and ends the jobs of a dead runner. The service also ends the
+// jobs of a dead runner, but the service may hang for too long.
 
-// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a
-// start after at most two checks. It kills the child if it has not executed its program within
-// process.StartTimeout after the watchdog noticed it. See docs/decisions/0030.
+// startCheckInterval is the time between two checks for hanging starts. The watchdog notices a new child
+// after at most two checks. It kills a child that has not executed its program within process.StartTimeout
+// after that. See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
-// maxCheckStep limits how much one check can add to the age of a start. So if the whole machine
-// stops for a while, the watchdog does not take a start for one that hangs.
+// maxCheckStep limits how much one check can add to the age of a child. So after the whole machine was
+// suspended for a while, a child does not seem to hang.
 const maxCheckStep = 2 * startCheckInterval
 
-// deadlineCheckInterval bounds the time between two checks of the runner's deadline. The watchdog ignores
-// a deadline that it could not check for twice that time.
+// deadlineCheckInterval is the longest time between two checks of the runner's deadline. If the watchdog
+// could not check for twice this time, it ignores the deadline.
 const deadlineCheckInterval = time.Second
 
 // watchdogRestartDelay is the pause before a watchdog that ended is started again.
@@ -53,14 +53,14 @@ type Watchdog struct {
 	log           *slog.Logger
 	messageReader *os.File      // reading end of the pipe, the watchdog's standard input
 	messageWriter *os.File      // writing end; closing it makes the watchdog end
-	writerFD      int           // non-blocking descriptor of pipe
+	writerFD      int           // non-blocking descriptor of messageWriter
 	stop          chan struct{} // closed by the method End
 	done          chan struct{} // closed after the last watchdog process has ended
 }
 
-// StartWatchdog starts the watchdog process of the runner in dir. argv is the command line that starts
-// this program as a watchdog. A watchdog that ends unexpectedly is started again. If checksStarts is
-// true, the watchdog checks for hanging starts after each call of the method CheckStarts.
+// StartWatchdog starts a watchdog process for the runner in dir. argv is the command line that starts this
+// program as a watchdog. If the watchdog ends unexpectedly, it is started again. If checksStarts is true,
+// the runner must call the method CheckStarts when it starts commands.
 func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logger) (*Watchdog, error) {
 	words, pipe, err := os.Pipe()
 	if err != nil {
@@ -74,7 +74,8 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 	err = unix.SetNonblock(g.writerFD, true)
 	if err == nil {
 		started := make(chan error)
-		// supervise must not run on the main thread, because children of that thread count as orphans.
+		// Start the watchdog from another thread than the main thread, because package process takes children of
+		// the main thread for orphans.
 		go g.supervise(argv[0], started)
 		err = <-started
 	}
@@ -87,16 +88,15 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 	return g, nil
 }
 
-// supervise runs the watchdog process until End is called. It sends the error of the first start, or
-// nil, to the channel started.
+// supervise runs the watchdog process, and starts it again if it ends, until End is called. It sends the
+// error of the first start, or nil, to the channel started.
 func (g *Watchdog) supervise(program string, started chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
 		cmd.Env, cmd.Dir = runner.ProcessEnv(), "/"
 		cmd.Stdin, cmd.Stderr = g.messageReader, os.Stderr
-		// Give the watchdog its own session. Otherwise Recover would take it for one of a dead runner's
-		// processes.
+		// Give the watchdog its own session. Otherwise runner.Recover would take it for a process of a job.
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		if first {
@@ -107,7 +107,7 @@ func (g *Watchdog) supervise(program string, started chan<- error) {
 		}
 		if err == nil {
 			if g.checksStarts {
-				g.CheckStarts() // the previous watchdog may have ended before it read a request
+				g.CheckStarts() // the previous watchdog may have ended before it read the last message
 			}
 			err = cmd.Wait()
 		}
@@ -121,20 +121,20 @@ func (g *Watchdog) supervise(program string, started chan<- error) {
 	}
 }
 
-// CheckStarts makes the watchdog check for hanging starts until no attempt is running. It does not
+// CheckStarts makes the watchdog check for hanging starts as long as attempts are running. It does not
 // block.
 func (g *Watchdog) CheckStarts() { g.send(checkStartsMessage) }
 
 // SetDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later
-// call of SetDeadline replaces that time. It does not block.
+// call replaces the time of an earlier one. SetDeadline does not block.
 func (g *Watchdog) SetDeadline(sinceBoot time.Duration) { g.send(sinceBoot) }
 
-// checkStartsMessage is the word that makes the watchdog check for hanging starts. All other words are times
-// since boot.
+// checkStartsMessage is the message of CheckStarts to the watchdog. Every other message is a deadline, as
+// time since boot. A message has 8 bytes.
 const checkStartsMessage = 0
 
-// send writes a word to the pipe, completely or not at all. If the pipe is full, send drops the word:
-// the watchdog hangs, or already has enough words to read.
+// send writes a message to the pipe, completely or not at all. If the pipe is full, send drops the message:
+// the watchdog hangs, or still has many messages to read.
 func (g *Watchdog) send(word time.Duration) {
 	if g != nil {
 		var bytes [8]byte
@@ -153,10 +153,10 @@ func (g *Watchdog) End() {
 	}
 }
 
-// RunWatchdog runs the watchdog of the runner in dir until its standard input ends, which happens when
-// the runner ends. It executes the words that the runner writes: it checks for hanging starts, and
-// kills a runner that still lives when the leases expire. When the runner has died, RunWatchdog ends
-// the runner's jobs if the service's leases are limited in time.
+// RunWatchdog runs the watchdog of the runner in dir in this process. It reads the runner's messages from
+// standard input: it checks for hanging starts, and kills a runner that is still alive at its deadline.
+// Standard input ends when the runner has ended. If the runner has died and the service's leases are
+// limited in time, RunWatchdog then ends the runner's jobs.
 func RunWatchdog(dir string) error {
 	table, err := rundir.MapLiveTable(dir)
 	if err != nil {
@@ -181,7 +181,7 @@ func RunWatchdog(dir string) error {
 	if !table.LeasesExpire() {
 		return nil
 	}
-	// The runner's lock may be released a moment after its end of the pipe is closed.
+	// Wait for the end of the runner: its lock may be released a moment after its end of the pipe is closed.
 	for wait := time.Millisecond; wait < watchdogRestartDelay; wait *= 2 {
 		if alive, err := runner.IsAlive(dir); err != nil || !alive {
 			_, ended := runner.EndTrees(dir, nil)
@@ -189,7 +189,7 @@ func RunWatchdog(dir string) error {
 		}
 		time.Sleep(wait)
 	}
-	return nil // the runner lives, and ends its jobs when it ends
+	return nil // the runner is alive, and will end its jobs when it ends
 }
 
 // watchdogState is the state of the watchdog process.
@@ -202,13 +202,13 @@ type watchdogState struct {
 	killAt         time.Duration      // time since boot at which to kill the runner
 }
 
-// readMessages waits for words from the runner, or until a check is due. It returns false when standard
-// input ends.
+// readMessages waits until the runner sends messages or a check is due, and reads the messages. It returns
+// false when standard input ends.
 func (w *watchdogState) readMessages() (more bool) {
 	start, wait := runner.TimeSinceBoot(), time.Duration(-1)
 	switch {
 	case w.checkingStarts:
-		time.Sleep(startCheckInterval) // words that arrive in the meantime stay in the pipe
+		time.Sleep(startCheckInterval) // messages that arrive in the meantime stay in the pipe
 		wait = 0
 	case w.killAt != NoDeadline:
 		left := max(0, min(w.killAt-start, deadlineCheckInterval))
@@ -231,12 +231,12 @@ func (w *watchdogState) readMessages() (more bool) {
 		}
 	}
 	if wait >= 0 && runner.TimeSinceBoot()-start > 2*deadlineCheckInterval {
-		w.killAt = NoDeadline // this process, and perhaps the machine, was stopped, so the time is outdated
+		w.killAt = NoDeadline // this process, and perhaps the machine, was stopped, so the deadline is outdated
 	}
 	return true
 }
 
-// checkStarts checks whether a child that was just started hangs, and kills it.
+// checkStarts checks whether a child that was just started hangs, and kills a child that does.
 func (w *watchdogState) checkStarts() {
 	busy, slow := false, false
 	now := map[int]wire.Lease{}

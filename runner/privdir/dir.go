@@ -1,8 +1,8 @@
 //go:build linux || windows
 
-// Package privdir creates, reuses and removes the private directories of commands, and reads what the
-// commands leave in them. It protects the service from the commands: they own the directories, and may
-// have replaced, mounted or locked anything in them.
+// Package privdir creates, reuses and removes the private directories of commands, and reads files that
+// commands leave in them. It does this safely although the commands own the directories: they may have
+// replaced, mounted or locked anything in them.
 //
 // Start with Dir.
 package privdir
@@ -16,15 +16,15 @@ import (
 	"syscall"
 )
 
-// maxNameTries is how many names are tried for a new directory. A name stays in use if its directory could
-// not be moved aside.
+// maxNameTries is how many names are tried for a directory. A name is not free while an old directory that
+// could not be removed or renamed has it.
 const maxNameTries = 100
 
-// MovedAsideInfix is part of the name of a directory that was moved aside.
+// MovedAsideInfix is part of the name of every directory that MoveAside has renamed.
 const MovedAsideInfix = ".gone."
 
-// pathWithEnding returns the current name of the directory. With an ending, it returns the
-// name of a file next to the directory.
+// pathWithEnding returns the path of the directory if ending is "". Otherwise it returns the path of a file
+// next to the directory.
 func (d *Dir) pathWithEnding(ending string) string {
 	if d.nameSuffix == 0 {
 		return d.base + ending
@@ -35,9 +35,10 @@ func (d *Dir) pathWithEnding(ending string) string {
 // IsOpen reports whether the directory exists and is open.
 func (d *Dir) IsOpen() bool { return d.isOpen }
 
-// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path,
-// for RemoveSome. If the directory cannot be renamed, it keeps its name. If survived is true, a process of
-// the command may still write notes, so MoveAside gives up the FIFO or file for notes as well.
+// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path, for
+// RemoveSome. If renaming fails, it returns the old path, and the next Open uses another name. survived
+// means that a process of the command is still alive and may write progress notes. MoveAside then also
+// stops using the FIFO or file for the notes.
 func (d *Dir) MoveAside(survived bool) (path string) {
 	path = d.Path
 	for try := range maxNameTries {
@@ -60,7 +61,7 @@ func (d *Dir) MoveAside(survived bool) (path string) {
 	return path
 }
 
-// RemoveUnused removes the directory if it is empty. It is called while no command needs the directory.
+// RemoveUnused removes the directory if it is empty. Call it while no command uses the directory.
 func (d *Dir) RemoveUnused() {
 	if !d.isOpen {
 		return
@@ -72,7 +73,8 @@ func (d *Dir) RemoveUnused() {
 	d.closeDir()
 }
 
-// Close releases all resources. It removes the FIFO or file for notes and, if it is empty, the directory.
+// Close releases all resources. It removes the FIFO or file for progress notes and, if the directory is
+// empty, the directory.
 func (d *Dir) Close() {
 	d.RemoveUnused()
 	d.dropNotes()
@@ -81,10 +83,11 @@ func (d *Dir) Close() {
 // RemoveFile removes a file that AddFile created.
 func (d *Dir) RemoveFile(name string) { os.Remove(d.base + "." + name) }
 
-// errNotRegular means that a command left something that is not a regular file.
+// errNotRegular means that a name that should be a regular file is something else, for example a FIFO.
 var errNotRegular = errors.New("not a regular file")
 
-// ReadUpTo reads up to maxBytes+1 bytes of a file, so that the caller can recognise a larger file.
+// ReadUpTo reads up to maxBytes+1 bytes of a file. If it returns more than maxBytes bytes, the file is too
+// large.
 func ReadUpTo(f *os.File, maxBytes int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {

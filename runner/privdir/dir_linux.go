@@ -11,36 +11,35 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// Dir creates private directories and FIFOs, for one command after another. A directory and the
-// FIFO next to it belong to the account that the command runs as. The command writes its notes to
-// the FIFO. The parent directory must be one in which only the account of this process can create,
-// rename or remove files. One goroutine at a time may use a Dir.
+// Dir creates a private directory and a FIFO next to it, for one command after another. Both belong to the
+// account that the command runs as. The command writes progress notes to the FIFO. Only the account of this
+// process may be able to create, rename or remove files in the parent directory. One goroutine at a time
+// may use a Dir.
 //
-// If a command leaves the directory unused, the next command of the same account gets the same
-// directory. One system call checks whether a directory is unused, because any use changes the
-// directory's times. See docs/decisions/0058.
+// If a command has not used its directory, the next command of the same account gets the same directory.
+// One system call is enough to check this, because any use changes the directory's times. See
+// docs/decisions/0058.
 type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the FIFO
 
 	base       string
-	nameSuffix int // number of names given up because an earlier directory or FIFO still uses them
+	nameSuffix int // number of names that are not used again, because an earlier directory or FIFO still has them
 	owner      *runas.Identity
 	isOpen     bool
 	dirFD      int // descriptor of the directory
 	// fifoFD is the descriptor of the FIFO. It is open for reading and writing, so reads never get end of
 	// file. It is -1 without a FIFO.
 	fifoFD       int
-	unusedStat   unix.Stat_t // state of the directory while no command has used it
-	progressRead bool        // something was read from the FIFO since the directory was opened
+	unusedStat   unix.Stat_t // state of the directory before a command uses it
+	progressRead bool        // progress notes were read from the FIFO since the last Open
 }
 
-// New returns a Dir without a directory. The paths of all its directories and FIFOs
-// begin with base.
+// New returns a Dir that has no directory yet. The paths of all its directories and FIFOs begin with base.
 func New(base string) *Dir { return &Dir{base: base, dirFD: -1, fifoFD: -1} }
 
-// Open ensures that an empty directory exists for a command of an account; nil is the account of this
-// process.
+// Open ensures that an empty directory exists for a command of the account owner. nil means the account of
+// this process.
 func (d *Dir) Open(owner *runas.Identity) (err error) {
 	d.progressRead = false
 	if !sameFileRights(d.owner, owner) {
@@ -66,8 +65,8 @@ func sameFileRights(a, b *runas.Identity) bool {
 	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
 }
 
-// create creates the FIFO and the directory if they do not exist. Only this process can change them
-// until it gives them to the account.
+// create creates the FIFO and the directory if they do not exist. Only this process can change both until
+// it gives them to the account.
 func (d *Dir) create() (err error) {
 	if d.fifoFD < 0 {
 		d.ProgressPath = d.pathWithEnding(".progress")
@@ -90,8 +89,8 @@ func (d *Dir) create() (err error) {
 		return err
 	}
 	d.isOpen = true
-	// The kernel's clock for files may not advance for milliseconds. So set a time that the clock never
-	// shows: then even a change immediately after this one is visible.
+	// Set the directory's times to a value that the kernel's clock never has. Then even an immediate change of
+	// the directory changes its times, although the kernel's clock for files may stand still for milliseconds.
 	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -110,10 +109,10 @@ func (d *Dir) chown(fd int) error {
 	return unix.Fchown(fd, int(d.owner.UID), int(d.owner.GID))
 }
 
-// IsUsed reports whether the directory was used, removed, moved or changed. It checks the descriptor, so
-// a file system that a user has mounted on the directory cannot make it hang. A command that resets the
-// directory's times immediately after a change can hide files from this check. Only the next command of
-// the same account sees these files, because another account never gets the directory.
+// IsUsed reports whether the directory was changed, moved or removed. It checks the descriptor, so that a
+// file system that a user has mounted on the directory cannot make it hang. A command can hide files from
+// this check if it resets the directory's times. But only the next command of the same account would see
+// these files, because another account never gets the directory.
 func (d *Dir) IsUsed() bool {
 	var now unix.Stat_t
 	err := unix.Fstat(d.dirFD, &now)
@@ -134,16 +133,16 @@ func (d *Dir) closeDir() {
 	}
 }
 
-// dropNotes closes and removes the FIFO.
+// dropNotes closes and removes the FIFO for progress notes.
 func (d *Dir) dropNotes() {
 	if d.fifoFD >= 0 {
-		go unix.Close(d.fifoFD) // close blocks while a process has the FIFO locked
+		go unix.Close(d.fifoFD) // in the background, because close blocks while a process has the FIFO locked
 		d.fifoFD = -1
 	}
 	os.Remove(d.ProgressPath)
 }
 
-// AddFile creates a file for the command next to the directory. It returns the path of the file.
+// AddFile creates a file for the command, next to the directory. It returns the path of the file.
 func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
 	path = d.base + "." + name
 	os.Remove(path) // remove the file of an earlier command
@@ -159,11 +158,11 @@ func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
 	return path, errors.Join(err, file.Close())
 }
 
-// Read reads a file that the command left in the directory, with the rights of the command's account.
-// It reads up to maxBytes+1 bytes, so that the caller can recognise a larger file. It returns
+// Read reads a file that the command left in the directory, with the rights of the command's account. It
+// reads up to maxBytes+1 bytes. If it returns more than maxBytes bytes, the file is too large. It returns
 // os.ErrNotExist if the file does not exist.
 func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
-	// Duplicate the descriptor, because a look-up that hangs may outlive the Dir.
+	// Duplicate the descriptor, because a look-up that hangs may use it after the Dir is closed.
 	fd, err := unix.FcntlInt(uintptr(d.dirFD), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -171,7 +170,7 @@ func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	return runas.LookUpAt(d.owner, fd, func() ([]byte, error) { return readRegularAt(fd, name, maxBytes) })
 }
 
-// readRegularAt reads a regular file.
+// readRegularAt reads the regular file name in the directory with the descriptor dir.
 func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
 	fd, err := unix.Openat(dir, name, flags, 0)
@@ -194,11 +193,11 @@ func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	return ReadUpTo(f, maxBytes)
 }
 
-// HasReadProgress reports whether any notes were read since the directory was opened.
+// HasReadProgress reports whether any progress notes were read since the last Open.
 func (d *Dir) HasReadProgress() bool { return d.progressRead }
 
-// DrainProgress returns the notes that have not been read yet. If a process keeps the FIFO locked for longer
-// than drainTimeout, DrainProgress gives up the FIFO and returns nil.
+// DrainProgress returns the progress notes that have not been read yet. If a process keeps the FIFO locked
+// for longer than drainTimeout, DrainProgress returns nil and the FIFO is no longer used.
 func (d *Dir) DrainProgress() []byte {
 	if d == nil || d.fifoFD < 0 {
 		return nil
@@ -226,8 +225,8 @@ const drainTimeout = time.Second
 // ProgressFD returns the descriptor of the FIFO, for poll(2). It returns -1 if there is no FIFO.
 func (d *Dir) ProgressFD() int { return d.fifoFD }
 
-// ReadProgress returns the notes that have not been read yet. It blocks while a process has the FIFO
-// locked.
+// ReadProgress returns the progress notes that have not been read yet. It blocks while a process has the
+// FIFO locked.
 func (d *Dir) ReadProgress() []byte {
 	d.progressRead = true
 	return drainFIFO(d.fifoFD)

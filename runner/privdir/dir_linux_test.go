@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// RemoveUnused removes an empty directory. It keeps a file that took the place of the directory, and the next
-// directory gets another name.
+// RemoveUnused removes an empty directory. If a file has replaced the directory, RemoveUnused keeps the
+// file, and the next directory gets another name.
 func TestRemoveUnusedKeepsFile(t *testing.T) {
 	f := New(filepath.Join(t.TempDir(), "1"))
 	defer f.Close()

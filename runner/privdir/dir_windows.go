@@ -10,30 +10,30 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// Dir creates private directories, for one command after another. A directory and a file next to
-// it belong to the account of this process. The command writes its notes to the file. One goroutine at
-// a time may use a Dir.
+// Dir creates a private directory and a file next to it, for one command after another. Both belong to the
+// account of this process. The command writes progress notes to the file. One goroutine at a time may use a
+// Dir.
 type Dir struct {
 	Path         string // path of the directory while it is open
-	ProgressPath string // path of the file for notes
+	ProgressPath string // path of the file for progress notes
 
 	base             string
-	nameSuffix       int // number of names given up because an earlier directory or file still uses them
+	nameSuffix       int // number of names that are not used again, because an earlier directory or file still has them
 	isOpen           bool
 	lastProgressFile progressFileState
 }
 
-// progressFileState is the state of the notes file by which DrainProgress recognises a change.
+// progressFileState is the state of the file for progress notes. DrainProgress compares two states to
+// notice a change.
 type progressFileState struct {
 	size    int64
 	modTime time.Time
 }
 
-// New returns a Dir without a directory. The paths of all its directories and files
-// begin with base.
+// New returns a Dir that has no directory yet. The paths of all its directories and files begin with base.
 func New(base string) *Dir { return &Dir{base: base} }
 
-// Open ensures that an empty directory exists, and no notes file.
+// Open ensures that an empty directory exists, and that no file for progress notes exists.
 func (d *Dir) Open(*runas.Identity) error {
 	d.lastProgressFile, d.ProgressPath = progressFileState{}, d.pathWithEnding(".progress")
 	if err := os.Remove(d.ProgressPath); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -72,7 +72,7 @@ func renameNew(path, newPath string) error {
 // closeDir does nothing: the directory is not kept open on Windows.
 func (d *Dir) closeDir() {}
 
-// dropNotes removes the notes file. It fails if another process has the file open.
+// dropNotes removes the file for progress notes. If another process has the file open, it stays.
 func (d *Dir) dropNotes() { os.Remove(d.ProgressPath) }
 
 // AddFile creates a file for the command next to the directory. It returns the path of the file.
@@ -81,8 +81,8 @@ func (d *Dir) AddFile(name string, content []byte) (path string, err error) {
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// Read reads a file that the command left in the directory. It reads up to maxBytes+1 bytes, so that
-// the caller can recognise a larger file. It returns os.ErrNotExist if the file does not exist.
+// Read reads a file that the command left in the directory. It reads up to maxBytes+1 bytes. If it returns
+// more than maxBytes bytes, the file is too large. It returns os.ErrNotExist if the file does not exist.
 func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	path := filepath.Join(d.Path, name)
 	info, err := os.Lstat(path)
@@ -100,16 +100,17 @@ func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	return ReadUpTo(file, maxBytes)
 }
 
-// maxProgressTailBytes is how much of the end of the notes is read, in bytes.
+// maxProgressTailBytes is how many bytes at the end of the progress notes are read.
 const maxProgressTailBytes = 4 << 10
 
-// HasReadProgress reports whether notes exist. The notes of a short command are read only after its end.
+// HasReadProgress reports whether progress notes exist. It does not require that they were read, because
+// the notes of a short command are read only after its end.
 func (d *Dir) HasReadProgress() bool {
 	_, err := os.Lstat(d.ProgressPath)
 	return err == nil
 }
 
-// DrainProgress returns the end of the notes, if they have changed since the last call.
+// DrainProgress returns the end of the progress notes, or nil if they have not changed since the last call.
 func (d *Dir) DrainProgress() []byte {
 	if d == nil {
 		return nil
@@ -131,11 +132,11 @@ func (d *Dir) DrainProgress() []byte {
 	if _, err := file.Seek(max(0, now.size-maxProgressTailBytes), 0); err != nil {
 		return nil
 	}
-	data, _ := ReadUpTo(file, maxProgressTailBytes) // a partial read is fine
+	data, _ := ReadUpTo(file, maxProgressTailBytes) // ignore an error, because a part of the notes is enough
 	return data
 }
 
-// RemoveSome removes a directory.
+// RemoveSome removes a directory completely, so it always returns more=false.
 func RemoveSome(path string, _ *runas.Identity) (more bool, err error) {
 	return false, os.RemoveAll(path)
 }

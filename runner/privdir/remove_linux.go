@@ -12,10 +12,10 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// Limits of the removal of a directory. See docs/decisions/0058.
+// These constants limit the removal of a directory, which is done in steps. See docs/decisions/0058.
 const (
-	// removeStepTimeout limits one step. It is shorter than runas.LookUpTimeout, so that a step is not mistaken for
-	// a look-up that hangs.
+	// removeStepTimeout limits the duration of one step. It is shorter than runas.LookUpTimeout, after which
+	// runas.LookUpAt would consider the step hung.
 	removeStepTimeout = 200 * time.Millisecond
 	maxOpenDirs       = 32 // maximum number of directories that are open at the same time
 )
@@ -23,10 +23,10 @@ const (
 // errNotAllRemoved means that a step has ended before everything was removed.
 var errNotAllRemoved = errors.New("not everything is removed yet")
 
-// RemoveSome removes a part of a directory, with the rights of the account that owns the directory. Only
-// the account of this process may be able to change the parent directory. RemoveSome follows no link and
-// enters no mounted file system. It returns whether anything is left, and an error if something cannot
-// be removed.
+// RemoveSome does one step of the removal of a directory, with the rights of the account that owns the
+// directory. Only the account of this process may be able to change the parent directory. RemoveSome
+// follows no link and enters no mounted file system. more means that something is left. err means that
+// something cannot be removed.
 func RemoveSome(path string, owner *runas.Identity) (more bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -38,7 +38,8 @@ func RemoveSome(path string, owner *runas.Identity) (more bool, err error) {
 		return struct{}{}, r.emptyNamedDir(parent, name, 0)
 	})
 	if err == nil || errors.Is(err, errNotAllRemoved) {
-		// Only this process's account can change the parent directory, so use its rights.
+		// The directory itself is removed with the rights of this process, because only its account can change
+		// the parent directory.
 		switch unix.Rmdir(path) {
 		case nil, unix.ENOENT:
 			return false, nil
@@ -50,8 +51,8 @@ func RemoveSome(path string, owner *runas.Identity) (more bool, err error) {
 	return false, fmt.Errorf("cannot remove the content of %s: %w", path, err)
 }
 
-// OwnerIdentity returns the account that owns a directory, as user and group id. It returns nil if this
-// process is not root, and therefore has only its own account.
+// OwnerIdentity returns the user and group that own a directory, for RemoveSome. It returns nil if this
+// process is not root, because it can then only use its own rights.
 func OwnerIdentity(path string) (*runas.Identity, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -63,14 +64,14 @@ func OwnerIdentity(path string) (*runas.Identity, error) {
 	return &runas.Identity{UID: stat.Uid, GID: stat.Gid}, nil
 }
 
-// removalStep is one step of a removal.
+// removalStep is the state of one step of the removal of a directory.
 type removalStep struct {
 	deadline  time.Time
 	topFD     int // descriptor of the directory to remove
-	movedDirs int // number of directories that were moved because they were too deep
+	movedDirs int // number of directories that were moved to the top because they were nested too deeply
 }
 
-// emptyNamedDir empties the directory name in the directory parent.
+// emptyNamedDir removes the content of the directory name in the directory parent.
 func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
 	fd, err := openSubdir(parent, name)
 	if err == unix.EACCES && unix.Fchmodat(parent, name, 0o700, 0) == nil { // the owner may change the mode

@@ -9,10 +9,11 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// maxSparedTreesPerUser is how many trees of one account may live on after their commands.
+// maxSparedTreesPerUser is how many process trees of one account may live on after their commands have
+// ended.
 const maxSparedTreesPerUser = 64
 
-// allSparedTrees records the trees that live on after their commands.
+// allSparedTrees records the process trees that live on after their commands have ended.
 var allSparedTrees sparedTrees
 
 type sparedTrees struct {
@@ -20,7 +21,7 @@ type sparedTrees struct {
 	list []*sparedTree // guarded by mu
 }
 
-// sparedTree describes the processes that a command left behind and that may live on.
+// sparedTree describes a spared tree: processes that a command left behind and that are allowed to live on.
 type sparedTree struct {
 	uid        uint32 // account of the command
 	cgroupPath string // directory of the control group; "" without a control group
@@ -31,7 +32,8 @@ type sparedTree struct {
 // maxRecorded limits how many processes of a tree without a control group are recorded.
 const maxRecorded = 16
 
-// add records a tree. It returns false if the account already has maxSparedTreesPerUser living trees.
+// add records a spared tree. It returns false if the account already has maxSparedTreesPerUser living
+// trees.
 func (t *sparedTrees) add(s *sparedTree) bool {
 	if t.addIfRoom(s) {
 		return true
@@ -40,7 +42,8 @@ func (t *sparedTrees) add(s *sparedTree) bool {
 	return t.addIfRoom(s)
 }
 
-// addIfRoom records a tree, unless maxSparedTreesPerUser trees of its account are recorded.
+// addIfRoom records a spared tree if fewer than maxSparedTreesPerUser trees of its account are recorded,
+// and reports whether it did.
 func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,8 +60,8 @@ func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
 	return true
 }
 
-// removeEnded drops the records of trees that have ended. It checks the processes without holding the
-// lock.
+// removeEnded removes the records of trees that have ended. It does not hold mu while it looks at the
+// processes.
 func (t *sparedTrees) removeEnded() {
 	t.mu.Lock()
 	list := slices.Clone(t.list)
@@ -69,7 +72,7 @@ func (t *sparedTrees) removeEnded() {
 	t.list = slices.DeleteFunc(t.list, func(s *sparedTree) bool { return ended[s] })
 }
 
-// endedTrees returns which trees have no living process.
+// endedTrees returns the trees that have no living process.
 func endedTrees(list []*sparedTree) map[*sparedTree]bool {
 	ended, byCookie, uids := map[*sparedTree]bool{}, map[string]*sparedTree{}, map[uint32]bool{}
 	for _, s := range list {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// blockers lists the mechanisms that can stop programs from running, with the Windows error of each.
-// The field log names the event log with the details, under Applications and Services Logs, Microsoft,
-// Windows.
+// blockers lists the mechanisms that can stop programs from running, with the Windows error of each. The
+// field log is the name of the event log that contains the details. The logs are below "Applications and
+// Services Logs", "Microsoft", "Windows".
 var blockers = []struct {
 	code         syscall.Errno
 	blocker, log string
@@ -20,8 +20,8 @@ var blockers = []struct {
 	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender > Operational"},
 }
 
-// ExplainBlockedProgram adds an explanation to the error of a failed start, if the error says that Windows
-// blocks the program. Otherwise it returns err.
+// ExplainBlockedProgram adds an explanation to err, the error of a failed start, if Windows has blocked the
+// program. Otherwise it returns err unchanged.
 func ExplainBlockedProgram(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {

@@ -18,32 +18,33 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// Cgroups is a control group (cgroups(7), version 2) of this process, which this process may divide.
-// Each worker gets a subgroup, and runs one command after another in it. A process that may not write
-// to the groups cannot leave its subgroup, so the processes of a subgroup are exactly one tree. All
-// methods may be called concurrently. See docs/decisions/0043.
+// Cgroups is the control group (cgroups(7), version 2) of this process, which this process may divide into
+// subgroups. Each worker gets a subgroup, and runs one command after another in it. Commands may not write
+// to the groups, so a process cannot leave its subgroup. A subgroup therefore contains the whole process
+// tree of one command and nothing else. All methods may be called concurrently. See docs/decisions/0043.
 type Cgroups struct {
 	path string
-	// oomCountFile is the path of the file that counts out-of-memory kills in all subgroups, if cgroup
-	// version 1 counts memory; "" otherwise.
+	// oomCountFile is the path of the file that counts out-of-memory kills in all subgroups together. It is ""
+	// if cgroup version 1 does not manage the memory.
 	oomCountFile string
 
 	mu             sync.Mutex
 	createdCount   int      // number of subgroups created; guarded by mu
-	abandonedPaths []string // paths of subgroups that were given up with processes in them; guarded by mu
+	abandonedPaths []string // paths of subgroups that are no longer used but still had processes; guarded by mu
 }
 
-// supervisorName is the subgroup of the runner itself. A group that has controllers for its subgroups
-// must not contain processes.
+// supervisorName is the name of the subgroup for this process itself. Cgroups needs this subgroup, because
+// a group that has controllers for its subgroups must not contain processes.
 const supervisorName = "supervisor"
 
-// maxTasks is the default limit of tasks of a command, where the limit can be enforced.
+// maxTasks is the default limit of tasks (processes and threads) of a command. It applies where a control
+// group can enforce it.
 const maxTasks = 4096
 
 // NewCgroups moves this process into a subgroup of its control group, and enables the memory, pids and cpu
 // controllers for all subgroups. The system must have delegated the group to this process (systemd:
-// Delegate=yes). If a controller cannot be enabled, NewCgroups returns the groups together with an error
-// that names the controller.
+// Delegate=yes). If a controller cannot be enabled, NewCgroups returns both usable groups and an error that
+// names the controller.
 func NewCgroups() (*Cgroups, error) {
 	path, err := ownCgroup()
 	if err != nil {
@@ -69,8 +70,9 @@ func NewCgroups() (*Cgroups, error) {
 	return &Cgroups{path: path, oomCountFile: oomCountFileV1()}, refused
 }
 
-// oomCountFileV1 returns the file of this process's version 1 group that counts the processes killed because
-// memory ran out. It returns "" if version 1 does not count memory.
+// oomCountFileV1 returns the path of a file of this process's version 1 group. The file counts the
+// processes that the kernel killed because memory ran out. oomCountFileV1 returns "" if version 1 does not
+// manage the memory.
 func oomCountFileV1() string {
 	raw, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(raw)) {
@@ -82,8 +84,8 @@ func oomCountFileV1() string {
 	return ""
 }
 
-// ownCgroup returns the directory of this process's version 2 group. Version 2 may be mounted next to
-// version 1.
+// ownCgroup returns the directory of this process's version 2 group. It also works if both cgroup versions
+// are mounted.
 func ownCgroup() (string, error) {
 	raw, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -105,10 +107,10 @@ func ownCgroup() (string, error) {
 	return "", errors.New("control groups (cgroup v2) are not available")
 }
 
-// Chown makes an account the owner of the group, so that it may create subgroups. It must be called
-// before this process switches to that account.
+// Chown makes an account the owner of the group, so that the account may create subgroups. It must be
+// called before this process switches to the account.
 func (c *Cgroups) Chown(uid, gid int) error {
-	const ownLimit = supervisorName + "/memory.max" // does not exist without a controller for memory
+	const ownLimit = supervisorName + "/memory.max" // this file does not exist without a controller for memory
 	var errs error
 	for _, name := range []string{".", "cgroup.procs", "cgroup.subtree_control", "cgroup.threads", supervisorName,
 		supervisorName + "/cgroup.procs", ownLimit} {
@@ -121,7 +123,7 @@ func (c *Cgroups) Chown(uid, gid int) error {
 }
 
 // LimitOwnMemory limits the memory of this process, in bytes. The memory of commands does not count,
-// because they are in other groups. If it returns an error, no limit is set.
+// because commands are in other groups. If LimitOwnMemory returns an error, no limit is set.
 func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {
@@ -136,23 +138,23 @@ type cgroup struct {
 	dirFD           int        // descriptor of its directory
 	eventsFD        int        // descriptor of cgroup.events
 	memoryEventsFD  int        // descriptor of memory.events, or of Cgroups.oomCountFile; -1 if memory is not counted
-	countsAllGroups bool       // the file of memory counts the kills in all groups together
+	countsAllGroups bool       // memoryEventsFD counts the kills in all groups together
 	limits          TreeLimits // the current limits; Tasks is never 0
 	missingLimits   []string   // names of the current limits that no controller enforces
-	// Latest values of the kernel's counters. killCount counts processes killed because memory ran out.
-	// limitHitCount counts how often the memory limit was reached in the group or below it, ownLimitHitCount in
-	// the group itself.
+	// Values of the kernel's counters when they were last read. killCount counts processes that were killed
+	// because memory ran out. limitHitCount counts how often the group or a subgroup of it reached a memory
+	// limit. ownLimitHitCount counts only the limit of the group itself.
 	killCount, limitHitCount, ownLimitHitCount int64
-	// wasKilled means that cgroup.kill has ended the processes of the group. The group is not used again:
-	// since Linux 6.15, the kernel also kills processes that are started in it later.
+	// wasKilled means that cgroup.kill has ended the processes of the group. The group is not used again,
+	// because since Linux 6.15 the kernel also kills processes that enter the group later.
 	wasKilled bool
-	// wasUsed means that a command was in the group. pids.peak cannot be reset, so it may be the peak of
-	// that command.
+	// wasUsed means that an earlier command ran in the group. The file pids.peak cannot be reset, so its value
+	// may be that of the earlier command.
 	wasUsed bool
 }
 
-// newCgroup creates a group for a worker. A worker without a group finds trees by process group, session
-// and cookie.
+// newCgroup creates a group for a worker. Without a group, a worker finds the processes of a tree by their
+// process group, session and cookie.
 func (c *Cgroups) newCgroup() (*cgroup, error) {
 	path, err := c.makeGroup()
 	if err != nil {
@@ -213,14 +215,14 @@ func (c *cgroup) setLimits(l TreeLimits) (missing []string, err error) {
 	}
 	set("tasks", "pids.max", strconv.Itoa(l.Tasks))
 	if err != nil {
-		c.limits = TreeLimits{-1, -1, -1} // the current limits are unknown, so the next command sets all of them
+		c.limits = TreeLimits{-1, -1, -1} // the limits are unknown now, so setLimits sets all of them for the next command
 		return nil, err
 	}
 	c.limits, c.missingLimits = l, missing
 	return missing, nil
 }
 
-// makeGroup creates a new group. It skips names that an earlier runner in the same control group has
+// makeGroup creates the directory of a new group. It skips the names of groups that an earlier runner has
 // left behind.
 func (c *Cgroups) makeGroup() (path string, err error) {
 	c.mu.Lock()
@@ -235,10 +237,10 @@ func (c *Cgroups) makeGroup() (path string, err error) {
 	return path, err
 }
 
-// maxGroupNames is how many names makeGroup tries.
+// maxGroupNames is how many names makeGroup tries before it returns an error.
 const maxGroupNames = 100_000
 
-// abandon gives up a group. If the group still has processes, Sweep removes it later.
+// abandon stops using a group and removes it. If the group still has processes, Sweep removes it later.
 func (c *Cgroups) abandon(b *cgroup) {
 	closeDescriptors(&b.dirFD, &b.eventsFD, &b.memoryEventsFD)
 	if os.Remove(b.path) == nil {
@@ -249,7 +251,7 @@ func (c *Cgroups) abandon(b *cgroup) {
 	c.abandonedPaths = append(c.abandonedPaths, b.path)
 }
 
-// Sweep removes groups that were given up and whose processes have ended.
+// Sweep removes groups that are no longer used and whose processes have ended.
 func (c *Cgroups) Sweep() {
 	c.mu.Lock()
 	paths := c.abandonedPaths
@@ -279,9 +281,9 @@ func (c *cgroup) procs(except int) (list []procfs.Process) {
 	}
 	filepath.WalkDir(c.path, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil // the entry has disappeared, or is a file
+			return nil // skip an entry that has disappeared or is a file
 		}
-		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // a removed group has no processes
+		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // ignore an error: a removed group has no processes
 		for field := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(field)); err == nil && pid != except {
 				if p, ok := procfs.Stat(pid); ok && p.Alive() {
@@ -294,8 +296,8 @@ func (c *cgroup) procs(except int) (list []procfs.Process) {
 	return list
 }
 
-// kill ends all processes in the group and its subgroups. It reports whether the kernel supports
-// cgroup.kill (Linux 5.14).
+// kill ends all processes in the group and its subgroups. It returns false and does nothing if the kernel
+// does not support cgroup.kill (before Linux 5.14).
 func (c *cgroup) kill() bool {
 	c.wasKilled = true
 	return os.WriteFile(c.path+"/cgroup.kill", []byte("1"), 0) == nil
@@ -310,14 +312,14 @@ func (c *cgroup) peakTasks() int64 {
 	return max(0, n)
 }
 
-// oomKills describes what the kernel did because memory ran out while a command ran.
+// oomKills says what the kernel did when memory ran out while a command ran.
 type oomKills struct {
 	processKilled bool // the kernel killed a process of the command
 	atLimit       bool // the kernel killed processes because the command reached its own memory limit
 }
 
-// takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the
-// killed process may be any process of the runner.
+// takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 manages the memory,
+// the killed process may belong to any command of this process.
 func (c *cgroup) takeOOMKills() (result oomKills) {
 	if c.memoryEventsFD < 0 {
 		return result
@@ -329,7 +331,7 @@ func (c *cgroup) takeOOMKills() (result oomKills) {
 		result.processKilled, c.killCount = true, kills
 	}
 	if reached := parseCounter(events, "oom "); reached > c.limitHitCount && !c.countsAllGroups {
-		c.limitHitCount = reached // the limit of a subgroup may have been reached instead, so compare memory.events.local
+		c.limitHitCount = reached // a subgroup may have reached its limit, so also read memory.events.local
 		raw, _ := os.ReadFile(filepath.Join(c.path, "memory.events.local"))
 		if localReached := parseCounter(raw, "oom "); localReached > c.ownLimitHitCount {
 			result.atLimit, c.ownLimitHitCount = result.processKilled, localReached

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// A group gets the limits of its current command. The next command has its own limits again. Limits
-// without a controller are reported as missing, also to later commands with the same limits.
+// A group has the limits of its current command, and gets new limits for the next command. Limits without a
+// controller are reported as missing, also for later commands with the same limits.
 func TestCgroupHasLimitsOfItsCommand(t *testing.T) {
 	b := &cgroup{path: t.TempDir()}
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
@@ -91,8 +91,8 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	b := &cgroup{path: dir, memoryEventsFD: memory}
 	for _, c := range []struct {
 		what string
-		// reached, killed and ownGroups count since the group was created. reached and killed are "oom"
-		// and "oom_kill" in memory.events; ownGroups is "oom" in memory.events.local (cgroup-v2.rst).
+		// These numbers count since the group was created (cgroup-v2.rst). reached and killed are "oom" and
+		// "oom_kill" in memory.events. ownGroups is "oom" in memory.events.local.
 		reached, killed, ownGroups int
 		want                       oomKills
 	}{
@@ -113,7 +113,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 			t.Errorf("%s: oomKills returned %+v, want %+v", c.what, got, c.want)
 		}
 	}
-	// Linux before 5.2 does not have this file.
+	// Remove the file that Linux before 5.2 does not have.
 	if err := os.Remove(filepath.Join(dir, "memory.events.local")); err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +123,8 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	}
 }
 
-// If the kernel kills a child process at the command's memory limit, the result reports that. The main
-// process itself may survive and fail with an exit code.
+// If the kernel kills a child process at the command's memory limit, the result reports this, even if the
+// main process survives and fails with an exit code.
 func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	got := Result{ExitCode: 137}
 	(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: true, atLimit: true})
@@ -133,8 +133,8 @@ func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	}
 }
 
-// LimitOwnMemory limits the memory of the runner's own group. It returns an error if no controller
-// can enforce the limit.
+// LimitOwnMemory limits the memory of this process's own group. It returns an error if no controller can
+// enforce the limit.
 func TestLimitOwnMemory(t *testing.T) {
 	c := &Cgroups{path: t.TempDir()}
 	own := filepath.Join(c.path, supervisorName)
@@ -205,7 +205,7 @@ func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 // processes that start in a group after cgroup.kill.
 func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	groups := cgroupsFor(t)
-	// An earlier runner has left this group behind.
+	// Create a group that an earlier runner seems to have left behind.
 	if err := os.Mkdir(filepath.Join(groups.path, "job-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -261,9 +261,9 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 	}
 }
 
-// A command that may write to its control group can leave, remove or divide the group. The worker's
-// next command then gets a new group. A missing program is still reported as missing, not as a
-// shortage.
+// A command that may write to its control group can leave, remove or divide the group. The worker's next
+// command then gets a new group. If the program of that command is missing, it is reported as missing, not
+// as a shortage.
 func TestLostCgroupIsReplaced(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The peak memory is that of the command, not that of the process that started it.
+// The result contains the peak memory of the command, not that of the process that started it.
 func TestPeakMemoryBelongsToCommand(t *testing.T) {
 	var own unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// finish finishes the run once the main process has ended. It reads the rest of the output, ends leftover
-// processes, and reaps the main process.
+// finish completes the run after the main process has ended. It reads the rest of the output, ends leftover
+// processes (those that the main process left behind), and reaps the main process.
 func (r *run) finish() {
 	if r.result.StuckPID != 0 {
 		r.worker.abandonCgroup()
@@ -20,14 +20,14 @@ func (r *run) finish() {
 	}
 	forced := !r.termAt.IsZero()
 	if !forced {
-		r.resumeTree() // no kill has resumed the tree, which may still be frozen
+		r.resumeTree() // the tree may still be frozen by a pause, because no kill has resumed it
 	}
 	r.graceEndsAt = time.Now().Add(r.command.OutputGrace)
 	switch {
 	case forced || !r.isTreeGone():
 		r.endRemainingProcesses(forced)
 	case !r.pipesEmpty || r.reapedBefore != orphans.reapedCount.Load():
-		r.readRemaining() // no process of the tree lives, so no more output can follow
+		r.readRemaining() // no process of the tree is alive, so no more output can follow
 	}
 	usage, ok := r.reapMain()
 	if !ok {
@@ -49,10 +49,10 @@ func (r *run) finish() {
 	}
 }
 
-// exceedsOwnPeak reports whether a command's peak of memory, in KiB, is above the peak of this process.
-// The kernel counts the memory that a child shares with this process before its exec
-// (setmax_mm_hiwater_rss). So a command's peak is never below that of this process, and its own peak is
-// known only if it is higher.
+// exceedsOwnPeak reports whether a command's memory peak, in KiB, is above the peak of this process. If
+// not, the command's peak is unknown: the kernel also counts the memory that a child shares with this
+// process before its exec (setmax_mm_hiwater_rss). So the reported peak of a command is never below that of
+// this process.
 func exceedsOwnPeak(peak int64) bool {
 	var self unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &self) // this call cannot fail
@@ -60,10 +60,10 @@ func exceedsOwnPeak(peak int64) bool {
 }
 
 // reapMain collects the exit status of the main process, which has ended. It returns ok=false if a tracer
-// withholds the status for longer than UnkillableAfter.
+// (ptrace) withholds the status for longer than UnkillableAfter.
 func (r *run) reapMain() (usage unix.Rusage, ok bool) {
 	notExecuted, executed, limit := false, r.limiter.hasExecuted(r.pid), ""
-	// Most commands end with an exit code. They need only this one system call.
+	// Most commands end with an exit code. For those, this one system call is enough.
 	if signal, _ := exitState(r.pid); signal != 0 {
 		notExecuted, limit = endedBeforeExec(r.pid), limitSignalHint(r.pid, signal)
 	}
@@ -96,15 +96,16 @@ func (r *run) reapMain() (usage unix.Rusage, ok bool) {
 	}
 }
 
-// endedBeforeExec reports whether a child that was ended by a signal, and is not reaped yet, had not
-// executed its program.
+// endedBeforeExec reports whether a signal ended a child before the child executed its program. Call it
+// before the child is reaped.
 func endedBeforeExec(pid int) bool {
 	p, ok := procfs.Stat(pid)
 	return ok && p.Flags&procfs.FlagForkNoExec != 0
 }
 
-// recordOutOfMemory records the kernel's out-of-memory kills: whether the kernel killed the main process,
-// perhaps before its program began, and whether the command had reached its own limit.
+// recordOutOfMemory records the kernel's out-of-memory kills in the result. It records whether the kernel
+// killed the main process, possibly before its program began, and whether the command had reached its own
+// limit.
 func (r *run) recordOutOfMemory(kills oomKills) {
 	r.result.AtMemoryLimit = kills.atLimit
 	if !kills.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.HungStart {
@@ -130,8 +131,8 @@ func (r *run) notStartedReason(signal unix.Signal) string {
 		"kernel sent it, run: dmesg", r.command.Argv[0], queue.SignalText(int(signal)))
 }
 
-// isTreeGone reports whether no process of the tree is left except the main process, which has ended.
-// With control groups, it also reaps orphans that have ended.
+// isTreeGone reports whether all processes of the tree have ended. The main process has already ended. With
+// control groups, isTreeGone also reaps orphans that have ended.
 func (r *run) isTreeGone() bool {
 	none := hasNoOrphans()
 	if r.worker.cgroup == nil {
@@ -147,22 +148,23 @@ func (r *run) isTreeGone() bool {
 // remainingProcesses lists the living processes of the tree, except the main process.
 func (r *run) remainingProcesses() []procfs.Process { return r.worker.tree(r.pid, r.command.Cookie) }
 
-// mayHaveOrphans reports whether orphans exist that may belong to this tree or to another one.
+// mayHaveOrphans reports whether orphans exist of which it is unknown to which tree they belong. They may
+// belong to this tree.
 func (r *run) mayHaveOrphans() bool {
 	return r.worker.cgroup == nil && len(unidentifiedOrphans(r.command.uid())) > 0
 }
 
-// killRemaining ends the rest of the tree. With a control group, it also reaches processes that are being
-// forked.
+// killRemaining kills the remaining processes of the tree. With a control group, it also reaches processes
+// that are being forked.
 func (r *run) killRemaining(remaining []procfs.Process) {
 	if b := r.worker.cgroup; b == nil || !b.kill() {
 		killAll(remaining)
 	}
 }
 
-// readRemaining reads what the pipes hold. A process outside the tree may have one of the pipes open
-// and print without end. After the output grace period, readRemaining reads only what the pipes hold at
-// that time.
+// readRemaining reads the output that is left in the pipes. A process outside the tree may have a pipe open
+// and print endlessly. So once the output grace period is over, readRemaining reads only what the pipes
+// contain at that moment.
 func (r *run) readRemaining() {
 	if !r.drainPipes(0) || time.Now().Before(r.graceEndsAt) {
 		return
@@ -171,7 +173,7 @@ func (r *run) readRemaining() {
 		for unread > 0 {
 			n := r.readPipe(i)
 			if n == 0 {
-				break // a terminal contained less
+				break // the terminal contained less than the upper bound
 			}
 			unread -= n
 		}
@@ -182,7 +184,8 @@ func (r *run) readRemaining() {
 // KiB in the line discipline, and 8 KiB plus one write in the buffer before the line discipline.
 const maxTerminalBytes = 32 << 10
 
-// maxPendingBytes returns the number of bytes in each pipe, or an upper bound for a terminal.
+// maxPendingBytes returns how many unread bytes each pipe contains. For a terminal, it returns an upper
+// bound.
 func (r *run) maxPendingBytes() (n [2]int) {
 	if r.command.TTY {
 		return [2]int{maxTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
@@ -195,13 +198,13 @@ func (r *run) maxPendingBytes() (n [2]int) {
 	return n
 }
 
-// endRemainingProcesses ends the rest of a tree that may have leftover processes. If forced is true (after a
-// kill), it always searches for them. Otherwise it searches only if a pipe is still open or an orphan
-// exists.
+// endRemainingProcesses ends the leftover processes of the tree, if there are any. If forced is true (after
+// a kill), it always searches for leftover processes. If forced is false, it searches only if a pipe is
+// still open or an orphan exists.
 func (r *run) endRemainingProcesses(forced bool) {
 	r.callBlocking(r.closeWriteEnds)
 	open := r.drainPipes(0)
-	if open && !forced { // a concurrent fork of this process may hold a copy of the pipe until its exec
+	if open && !forced { // a child that this process is just starting may have a copy of the pipe until its exec
 		open = r.drainPipes(min(maxExecTime, r.command.OutputGrace))
 	}
 	if open || forced || r.worker.cgroup == nil && r.ownsAnyOrphan(reapOrphans()) || r.worker.cgroup != nil &&
@@ -234,8 +237,8 @@ func (r *run) readReady(fds [2]unix.PollFd) {
 	}
 }
 
-// drainPipes reads until both pipes are at end of file, at most for the duration wait. It reports whether a
-// pipe is still open.
+// drainPipes reads until both pipes are at end of file, but not longer than the duration wait. It reports
+// whether a pipe is still open.
 func (r *run) drainPipes(wait time.Duration) bool {
 	deadline := time.Now().Add(wait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
@@ -248,7 +251,7 @@ func (r *run) drainPipes(wait time.Duration) bool {
 			return true
 		}
 		r.readReady(fds)
-		// A process may print without end.
+		// Stop at the deadline even if a process prints endlessly.
 		if now := time.Now(); wait > 0 && now.After(deadline) || wait == 0 && now.After(r.graceEndsAt) {
 			return true
 		}
@@ -256,8 +259,8 @@ func (r *run) drainPipes(wait time.Duration) bool {
 	return false
 }
 
-// endLeftovers ends leftover processes, unless they may live on. Processes that have already got
-// SIGTERM keep the rest of their grace period.
+// endLeftovers ends leftover processes. It lets them live on if the command allows background processes and
+// forced is false. Processes that have already received SIGTERM keep the rest of their grace period.
 func (r *run) endLeftovers(forced bool) {
 	if r.command.AllowBackground && !forced {
 		r.waitTree(r.pipesClosed)
@@ -293,12 +296,12 @@ func (r *run) endLeftovers(forced bool) {
 		reapOrphans()
 	}
 	if forced {
-		r.result.EndedAt = time.Now() // a tree that is being ended counts as ended when its last process has ended
+		r.result.EndedAt = time.Now() // after a kill, the command ends when the last process of its tree has ended
 	}
 }
 
-// spareTree lets the rest of the tree live on. If too many trees of the account already live on, it returns
-// false, and the result contains the reason.
+// spareTree lets the remaining processes of the tree live on. If too many trees of the account already live
+// on, it returns false and records the reason in the result.
 func (r *run) spareTree() bool {
 	remaining := r.remainingProcesses()
 	if len(remaining) == 0 {
@@ -324,11 +327,11 @@ func (r *run) spareTree() bool {
 // pipesClosed reports whether both pipes are at end of file.
 func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree waits until the rest of the tree has ended. It returns earlier when the function stop returns true
-// or SIGKILL is due.
+// waitTree waits until the remaining processes of the tree have ended. It returns earlier when the function
+// stop returns true or SIGKILL is due.
 func (r *run) waitTree(stop func() bool) {
-	// unsureSince is the time from which on every remaining process may belong to another tree. It
-	// is zero while a process certainly belongs to this tree.
+	// unsureSince is the time since which no remaining process is known to belong to this tree: all of them
+	// may belong to other trees. It is zero while some process certainly belongs to this tree.
 	var unsureSince time.Time
 	for time.Now().Before(r.killDueTime()) && !stop() {
 		reapOrphans()
@@ -353,14 +356,14 @@ func (r *run) waitTree(stop func() bool) {
 	}
 }
 
-// awaitEnd reads the output of the tree until process p has ended, the function stop returns true, or SIGKILL
-// is due.
+// awaitEnd reads the output of the tree until the process p has ended, the function stop returns true, or
+// SIGKILL is due.
 func (r *run) awaitEnd(p procfs.Process, stop func() bool) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)
 	if err == unix.ESRCH {
 		return
 	}
-	if err != nil { // no descriptor is available
+	if err != nil { // no pidfd is available, so poll
 		r.drainPipes(0)
 		r.handleRequests(time.Now())
 		time.Sleep(min(maxExecTime, time.Until(r.killDueTime())))
@@ -387,10 +390,11 @@ func (r *run) awaitEnd(p procfs.Process, stop func() bool) {
 	}
 }
 
-// killTree sends SIGKILL to the whole tree, including the main process. It returns the other processes.
+// killTree sends SIGKILL to the whole tree, including the main process. It returns all processes of the
+// tree except the main process.
 func (r *run) killTree() []procfs.Process {
 	remaining := r.remainingProcesses()
-	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so its group id is not reused
+	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped yet, so its group id cannot be reused
 	r.killRemaining(remaining)
 	return remaining
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// drainTimeout limits how long the pipes are read after the tree was ended. At that time, a pipe is
-// open only if another program holds it.
+// drainTimeout limits how long the output pipes are read after the tree has ended. A pipe that is still
+// open then is held by a program outside the tree.
 const drainTimeout = time.Second
 
-// finish finishes the run once the main process has ended. It reads the rest of the output and ends
-// leftover processes.
+// finish completes the run after the main process has ended. It reads the rest of the output and ends
+// leftover processes, which are those that the main process left behind.
 func (r *run) finish() {
 	if r.result.StuckPID != 0 {
 		return
@@ -24,7 +24,7 @@ func (r *run) finish() {
 	forced := !r.termAt.IsZero()
 	r.graceEndsAt = r.result.EndedAt.Add(r.command.OutputGrace)
 	if !forced {
-		r.resumeTree() // no kill has resumed the tree, which may still be frozen
+		r.resumeTree() // the tree may still be frozen by a pause, because no kill has resumed it
 		r.drainPipes(r.graceEndsAt)
 	}
 	if !r.command.AllowBackground || forced {
@@ -59,7 +59,7 @@ func (r *run) finish() {
 const desktopHeapFull = "the program could not start: it ended with 0xC0000142 and printed nothing, because the " +
 	"desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 
-// drainPipes waits until both pipes are at end of file, at most until a deadline.
+// drainPipes waits until both pipes are at end of file or the deadline has passed.
 func (r *run) drainPipes(deadline time.Time) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -84,7 +84,8 @@ func (r *run) spareTree() {
 	r.result.HasBackground = true
 }
 
-// waitTree waits until the rest of the tree has ended or its end is due. Later calls of Kill have no effect.
+// waitTree waits until the remaining processes of the tree have ended or must be ended. A Kill that comes
+// after it has no effect.
 func (r *run) waitTree() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOthers()
@@ -102,8 +103,8 @@ func (r *run) waitTree() {
 	r.worker.markEnded()
 }
 
-// endLeftovers ends leftover processes. Processes that have got CTRL_BREAK have already had their grace
-// period.
+// endLeftovers ends leftover processes. They get no further grace period if CTRL_BREAK was sent to the
+// tree.
 func (r *run) endLeftovers(forced bool) {
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -120,15 +121,16 @@ func (r *run) endLeftovers(forced bool) {
 		time.Sleep(pause)
 	}
 	if forced {
-		r.result.EndedAt = time.Now() // a tree that is being ended counts as ended when its last process has ended
+		r.result.EndedAt = time.Now() // after a kill, the command ends when the last process of its tree has ended
 	}
 	if r.result.StuckPID == 0 {
 		r.drainPipes(time.Now().Add(drainTimeout))
 	}
 }
 
-// recordStuckProcesses records a tree that survives the end of its job object. Its processes wait in the kernel for a
-// disk or a server that does not answer.
+// recordStuckProcesses records in the result that processes survive the end of their job object. Such
+// processes wait in the kernel for a disk or a server that does not answer. first is the pid of one of
+// them.
 func (r *run) recordStuckProcesses(count int, first uint32) {
 	r.result.StuckPID = int(first)
 	r.result.Error = fmt.Sprintf(
@@ -143,13 +145,13 @@ func (r *run) killTree() *tree {
 	return r.tree
 }
 
-// recordStuckMain gives up a tree whose main process cannot be ended.
+// recordStuckMain records in the result that the main process cannot be ended.
 func (r *run) recordStuckMain(t *tree) {
 	count, _ := t.countOthers()
 	r.recordStuckProcesses(1+count, t.pid)
 }
 
-// isStuck reports whether the tree that the last Run has given up still has processes.
+// isStuck reports whether processes still exist that the last Run could not end.
 func (w *Worker) isStuck() bool {
 	if w.stuck != nil && !w.stuck.hasEnded() {
 		return true
@@ -169,9 +171,9 @@ func (w *Worker) closeStuckTree() {
 const utf8CodePage = 65001
 
 // Prepare prepares this process for running commands. Windows shows no dialog when a command crashes or
-// needs a disk. Commands do not inherit this process's standard handles. CTRL_BREAK reaches only
-// commands that share a console with this process, so this process must be started with one. Console
-// events about commands do not end this process. Console output of commands is UTF-8.
+// needs a disk. Commands do not inherit this process's standard handles. CTRL_BREAK reaches only commands
+// that share a console with this process, so this process must be started with one. Console events that are
+// meant for commands do not end this process. Commands print UTF-8 to the console.
 func Prepare() error {
 	const quiet = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
 	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // SetErrorMode returns the previous mode
@@ -196,9 +198,9 @@ var ignoreConsoleEvent = windows.NewCallback(func(event uint32) uintptr {
 	return 0
 })
 
-// isForRunner reports whether a console event is for a process that runs commands. CTRL_C and
-// CTRL_BREAK are for commands. The log-off of a user is for this process, unless this process is a
-// service (session 0): a service gets that event for every user.
+// isForRunner reports whether a console event is for this process, not for its commands. CTRL_C and
+// CTRL_BREAK are for the commands. The log-off of a user is for this process. But if this process is a
+// service (session 0), it ignores the log-off, because a service gets this event for every user.
 func isForRunner(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
@@ -216,16 +218,17 @@ func Enforcements(*Cgroups) []queue.Enforcement {
 	}
 }
 
-// EndTrees ends processes that a dead runner's commands have left alive. It finds them by the cookies,
-// because the cookie is part of the name of a job object. It returns a process of each tree that it
-// found, and of each tree that still lives after the duration patience. Windows ends the trees when the
-// runner ends, so EndTrees finds only those whose job object another process holds.
+// EndTrees ends processes that a dead runner's commands have left alive. It finds their trees by the
+// cookies, because the name of a job object contains the cookie. found has one process of each tree that
+// exists, and stuck one of each tree that is still alive after the duration patience. Windows normally ends
+// the trees together with the runner. So EndTrees finds only trees whose job object another process has
+// opened.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	deadline := time.Now().Add(patience)
 	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
 		if err != nil {
-			continue // there is no such job object, so none of its processes live
+			continue // no job object with this name exists, so the tree has ended
 		}
 		for pause, counted := time.Millisecond, false; ; pause, counted = min(2*pause, 50*time.Millisecond), true {
 			count, first := t.countOthers()
@@ -247,7 +250,8 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	return found, stuck
 }
 
-// openTree opens the tree of a cookie, if another process holds its job object.
+// openTree opens the tree with a cookie. This succeeds only if another process has opened the tree's job
+// object.
 func openTree(cookie string) (*tree, error) {
 	name, err := jobName(cookie)
 	if err != nil {

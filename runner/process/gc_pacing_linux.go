@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under
-// way until the child has executed its program. A user whose program does not start could therefore
-// stop the jobs of all users. So workers collect garbage themselves, between commands, while no
-// fork is under way. They collect at the heap sizes at which the runtime normally collects. The
-// runtime's own collections start only at larger heap sizes. See docs/decisions/0052.
+// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under way until
+// the child has executed its program. So a user whose program hangs at its start could stop the jobs of all
+// users. To prevent this, workers collect garbage themselves, between commands, while no fork is under way.
+// They collect at the heap sizes at which the runtime normally does. The runtime's own collections start
+// only at larger heap sizes. See docs/decisions/0052.
 const (
-	minHeapBytes     = 8 << 20 // bytes of objects; a smaller heap is not collected
+	minHeapBytes     = 8 << 20 // size of all objects; a smaller heap is not collected
 	runtimeGCPercent = 1000    // GOGC for the runtime's own collections, in percent
-	// minMemoryLimit is the least memory limit of the runtime, in bytes. The limit rises to twice the
-	// size of the live objects.
+	// minMemoryLimit is the minimum of the runtime's memory limit, in bytes. The limit is twice the size of
+	// the live objects if that is more.
 	minMemoryLimit    = 48 << 20
 	heapCheckInterval = 16 // number of commands between two checks of the heap size
 	maxForkWait       = 5 * time.Millisecond
@@ -25,22 +25,23 @@ const (
 	heapLive          = "/gc/heap/live:bytes"
 )
 
-// collector is the state of collectGarbageIfDue. takeOverCollections sets enabled before the first command.
+// collector is the state of the garbage collections by workers. takeOverCollections sets the field enabled
+// before the first command.
 var collector struct {
 	enabled bool         // workers collect garbage
 	ends    atomic.Int64 // number of commands that have ended
 }
 
-// takeOverCollections lets collectGarbageIfDue do the garbage collections, and raises the thresholds of the
-// runtime.
+// takeOverCollections makes workers collect garbage, by collectGarbageIfDue, and raises the heap sizes at
+// which the runtime collects.
 func takeOverCollections() {
 	collector.enabled = true
 	debug.SetGCPercent(runtimeGCPercent)
 	debug.SetMemoryLimit(minMemoryLimit)
 }
 
-// collectGarbageIfDue collects garbage if the heap has grown enough, unless a fork under way takes longer
-// than maxForkWait.
+// collectGarbageIfDue collects garbage if the heap has grown enough. It first waits until no fork is under
+// way, and does nothing if that takes longer than maxForkWait.
 func collectGarbageIfDue() {
 	if !collector.enabled || collector.ends.Add(1)%heapCheckInterval != 0 {
 		return
@@ -62,8 +63,8 @@ func heapSizes() (objects, live uint64) {
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
-// pauseForks makes new forks wait until resumeForks, and waits until no fork is under way. It returns
-// false, without pausing, if a fork takes longer than maxForkWait.
+// pauseForks blocks new forks until resumeForks is called, and waits until no fork is under way. If a fork
+// takes longer than maxForkWait, pauseForks unblocks new forks and returns false.
 func (o *orphanTable) pauseForks() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

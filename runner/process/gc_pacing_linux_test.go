@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Workers collect garbage between commands while no fork is under way. A collection does not start
-// while a fork takes long, because it would wait for the fork and stop all goroutines.
+// Workers collect garbage between commands while no fork is under way. While a fork takes long, no
+// collection starts, because it would stop all goroutines until the fork has returned.
 func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	collector.enabled = true
 	defer func() { collector.enabled = false }()
 	collections := func() int64 {
-		debug.SetMemoryLimit(math.MaxInt64) // prevents the runtime's own collections, which are not tested
+		debug.SetMemoryLimit(math.MaxInt64) // prevents collections by the runtime, which this test does not cover
 		for n := 0; n < minHeapBytes+1<<20; n += 1 << 20 {
 			garbage = make([]byte, 1<<20)
 		}

@@ -15,10 +15,10 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// slowCleanup is a shell script that takes longer than the output grace period to end after SIGTERM.
+// slowCleanup is a shell script that needs longer than the output grace period to end after SIGTERM.
 const slowCleanup = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; while :; do sleep 0.01; done`
 
-// A tree that is being ended has the whole grace period, whether or not its main process has ended. The
+// A tree that is being ended has the whole grace period, even if its main process has already ended. The
 // run is over when the last process of the tree has ended.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
@@ -131,7 +131,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 }
 
 // A kill at the moment when the main process ends applies to the leftover processes. They get the grace
-// period, even if they could have lived on without the kill (AllowBackground).
+// period, even if AllowBackground would have let them live on without the kill.
 func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
@@ -152,9 +152,8 @@ func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	}
 }
 
-// A process that cannot be assigned to a tree delays the end of a killed command only briefly. The
-// command does not wait for the whole grace period, even if that process has the command's output
-// open.
+// A process that cannot be assigned to a tree delays the end of a killed command only briefly. The run does
+// not last for the whole grace period, even if this process has the command's output open.
 func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)
@@ -183,9 +182,9 @@ func TestForeignProcessDoesNotDelayKill(t *testing.T) {
 	}
 }
 
-// All output that a command prints before its end is kept, no matter how late it is read. The output
-// grace period limits only what other processes print afterwards. In this test, the runner reads
-// nothing until the command has ended, and the grace period is zero.
+// All output that a command prints before its end is kept, no matter how late it is read. The output grace
+// period limits only what other processes print afterwards. In this test, the worker reads nothing until
+// the command has ended, and the grace period is zero.
 func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 	setSubreaper(t)
 	for _, row := range []struct {
@@ -226,7 +225,7 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 	}
 }
 
-// enlargePipe sets the capacity of a pipe to 1 MiB, which any account may do.
+// enlargePipe sets the capacity of a pipe to 1 MiB, which is the maximum for unprivileged accounts.
 func enlargePipe(t *testing.T, path string) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// setSubreaper makes this process a child subreaper, like a runner, until the test ends.
+// setSubreaper makes this process adopt orphans (as a child subreaper), like a runner, until the test ends.
 func setSubreaper(t *testing.T) {
 	t.Helper()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -136,8 +136,8 @@ func endStarting(t *testing.T) {
 	}
 }
 
-// The watchdog ends a program whose start takes too long. If the program's user ends it earlier, the
-// result is the same: the start failed with exit code 126, and no signal is reported.
+// If the start of a program takes too long, the watchdog ends the process. If the program's user ends the
+// process earlier, the result is the same: the start failed with exit code 126, and no signal is reported.
 func TestStartThatHangsIsAbandoned(t *testing.T) {
 	allowHangingStarts(t)
 	path := leasedProgram(t, "/bin/true")
@@ -190,8 +190,8 @@ func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	}
 }
 
-// A program that the kernel kills for lack of memory, before or after its exec, is reported as out of
-// memory. A program that ends in another way is not.
+// If the kernel kills a program for lack of memory, before or after its exec, the result has OutOfMemory
+// set. If the program ends in another way, it has not.
 func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 	hung := Result{HungStart: true, ExitCode: 126, Error: "hung"}
 	for _, c := range []struct {
@@ -212,8 +212,8 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 	}
 }
 
-// An ended process is reaped as an orphan only when no fork is under way that may have created it. A
-// main process is reaped by its worker.
+// An ended process is reaped as an orphan only when no fork is under way that may have created it. A main
+// process is reaped only by its worker.
 func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)

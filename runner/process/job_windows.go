@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// systemCalls are the system calls that tests replace. Some systems, such as Wine, do not support all
-// of them. See docs/decisions/0089.
+// systemCalls contains the system calls that tests can replace. Some systems, such as Wine, do not support
+// all of them. See docs/decisions/0089.
 type systemCalls struct {
 	createProcess func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env,
 		dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
@@ -25,7 +25,7 @@ type systemCalls struct {
 	nextJobMessage func(port windows.Handle) (message uint32, ok bool)
 	awakeTime      func() time.Duration // time since boot, without the time that the machine slept
 	freeMemory     func() uint64        // memory that the machine can still allocate, in bytes
-	sessionEnding  func() bool          // this session is ending: its user logs off, or the machine shuts down
+	sessionEnding  func() bool          // whether this session is ending: its user logs off, or the machine shuts down
 }
 
 var realSystemCalls = systemCalls{
@@ -33,7 +33,7 @@ var realSystemCalls = systemCalls{
 	sendCtrlBreak: func(group uint32) error {
 		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, group)
 	},
-	// Cannot fail for a handle of this process.
+	// This call cannot fail for a handle that this process has opened.
 	terminateJob: func(job windows.Handle) { windows.TerminateJobObject(job, killedExitCode) },
 	setJobInfo: func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
 		_, err := windows.SetInformationJobObject(job, class, uintptr(info), uint32(size))
@@ -105,18 +105,18 @@ const (
 	messageMemoryLimit  = 10 // JOB_OBJECT_MSG_JOB_MEMORY_LIMIT
 	cpuRateEnable       = 0x1
 	cpuRateHardCap      = 0x4
-	fullCPURate         = 10_000 // rate of a job object that means the time of the whole machine
+	fullCPURate         = 10_000 // CPU rate of a job object that may use all processors of the machine
 	killedExitCode      = 1      // exit code of processes that are ended
-	firstListedPIDs     = 64     // processes of a tree for which pids has room at first
+	firstListedPIDs     = 64     // number of processes for which the method pids has room at first
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
 	attributeHandleList = windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST
 )
 
-// tree is the process tree of a command: a job object that none of its processes can leave. The job
-// object has the cookie in its name. When its last handle is closed, for example because this process
-// ends, Windows ends all its processes.
+// tree is the process tree of a command. It is a job object, which its processes cannot leave. The name of
+// the job object contains the command's cookie. When the last handle of the job object is closed, for
+// example because this process ends, Windows ends all processes in it.
 type tree struct {
 	systemCalls   *systemCalls
 	limits        windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
@@ -127,7 +127,7 @@ type tree struct {
 	memoryRefused bool // the memory limit has refused memory to a process
 }
 
-// limitError returns the error about a limit that could not be set; nil if err is nil.
+// limitError adds the name of the limit that could not be set to err. It returns nil if err is nil.
 func limitError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -151,7 +151,8 @@ func newTree(sys *systemCalls, cookie string, l TreeLimits) (*tree, error) {
 		return nil, fmt.Errorf("cannot create a Windows job object for the job: %w", err)
 	}
 	t := &tree{systemCalls: sys, jobHandle: windows.Handle(h)}
-	// the process that created the name could keep the tree's processes alive
+	// Reject a job object that exists already: the process that created it could keep the tree's processes
+	// alive.
 	if err == windows.ERROR_ALREADY_EXISTS {
 		t.close()
 		return nil, &nameTakenError{errors.New("another process already uses the name Global\\queuectl-" + cookie +
@@ -170,8 +171,8 @@ func newTree(sys *systemCalls, cookie string, l TreeLimits) (*tree, error) {
 	return t, nil
 }
 
-// nameTakenError means that another process has taken a name that a command needs. That is not the
-// command's fault.
+// nameTakenError means that another process already uses the name that a command's job object needs. This
+// is not the command's fault.
 type nameTakenError struct{ error }
 
 // applyLimits sets a command's limits.
@@ -197,7 +198,8 @@ func (t *tree) applyLimits(l TreeLimits) (err error) {
 	return err
 }
 
-// setNice sets the priority class of all processes to the one nearest to a Unix nice value.
+// setNice sets the priority class of all processes of the tree: the class that is nearest to a Unix nice
+// value.
 func (t *tree) setNice(nice int) error {
 	class := uint32(windows.HIGH_PRIORITY_CLASS)
 	switch {
@@ -229,8 +231,8 @@ func (t *tree) watchMemoryLimit() (err error) {
 		unsafe.Sizeof(to))
 }
 
-// readMessages processes the messages of the kernel. readMessages must be called from time to time,
-// because the kernel also sends a message for the start and the end of every process.
+// readMessages reads the kernel's messages about the tree. It must be called from time to time so that
+// messages do not accumulate: the kernel also sends one for the start and the end of every process.
 func (t *tree) readMessages() {
 	if t.messagePort == 0 {
 		return
@@ -253,9 +255,10 @@ func (t *tree) spare() error {
 	return t.setLimits()
 }
 
-// countOthers counts the living processes, except the main process, and returns the pid of the first.
+// countOthers returns the number of living processes of the tree except the main process, and the pid of
+// the first of these.
 func (t *tree) countOthers() (count int, first uint32) {
-	// The handle of the main process is open, so its pid is not reused.
+	// The handle of the main process is open, so its pid cannot be reused.
 	others := slices.DeleteFunc(t.pids(), func(pid uint32) bool { return pid == t.pid })
 	if len(others) == 0 {
 		return 0, 0
@@ -272,7 +275,8 @@ func (t *tree) hasEnded() bool {
 	return count == 0
 }
 
-// usage returns the CPU time of all processes, and the peak memory of the largest process.
+// usage returns the CPU time of all processes of the tree, and the peak memory of its largest process in
+// bytes.
 func (t *tree) usage() (cpu time.Duration, peak int64) {
 	var spent struct {
 		user, kernel, periodUser, periodKernel int64 // in units of 100 ns
@@ -280,7 +284,7 @@ func (t *tree) usage() (cpu time.Duration, peak int64) {
 	}
 	t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectBasicAccountingInformation, unsafe.Pointer(&spent),
 		unsafe.Sizeof(spent))
-	// The job object does not count CPU time, so use that of the main process.
+	// If the job object has counted no CPU time, use that of the main process.
 	if spent.user+spent.kernel == 0 {
 		var created, exited, kernel, user windows.Filetime
 		if windows.GetProcessTimes(t.mainHandle, &created, &exited, &kernel, &user) == nil {
@@ -305,8 +309,8 @@ func (t *tree) usage() (cpu time.Duration, peak int64) {
 
 func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
 
-// close closes the handles of the tree. Windows then ends processes that still live, unless they were
-// spared.
+// close closes the handles of the tree. Windows then ends the remaining processes, except after a call of
+// spare.
 func (t *tree) close() {
 	closeHandles(t.jobHandle, t.messagePort, t.mainHandle)
 }

@@ -91,7 +91,7 @@ func TestBootID(t *testing.T) {
 
 var isHandle = kernel32.NewProc("GetHandleInformation")
 
-// No handles are left open when a command has ended.
+// When a command has ended, this process has closed all handles that it opened for the command.
 func TestHandlesAreClosed(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -125,8 +125,8 @@ func TestHandlesAreClosed(t *testing.T) {
 	}
 }
 
-// fake returns system calls whose job objects accept all limits except those of the class in refuse.
-// calls lists the limits that were set.
+// fake returns system calls whose job objects accept all limits except those of the class refuse. It
+// returns a pointer to the list of limits that were set.
 func fake(refuse uint32) (sys systemCalls, calls *[]string) {
 	sys, calls = realSystemCalls, new([]string)
 	sys.setJobInfo = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
@@ -195,7 +195,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 				if l.BasicLimitInformation.LimitFlags&windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS != 0 {
 					class = l.BasicLimitInformation.PriorityClass
 				}
-				return nil // do not set it on the real system, which may refuse it
+				return nil // do not set the limit on the real system, which may refuse it
 			}
 			return keep(job, kind, info, size)
 		}
@@ -208,7 +208,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 	}
 }
 
-// A limit that cannot be set keeps the command from starting, and the error names it.
+// If a limit cannot be set, the command does not start, and the error names the limit.
 func TestLimitThatCannotBeSet(t *testing.T) {
 	for class, want := range map[uint32]string{
 		windows.JobObjectCpuRateControlInformation:          "limit --cpus",
@@ -226,8 +226,8 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 	}
 }
 
-// A command that was refused memory and then fails is reported as out of memory. A command that
-// succeeds, or has reached no limit, is not.
+// If the system refuses memory to a command and the command then fails, the result has OutOfMemory set. If
+// the command succeeds, or has reached no limit, it has not.
 func TestOutOfMemoryIsReported(t *testing.T) {
 	for _, c := range []struct {
 		code     string
@@ -257,7 +257,7 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 	}
 }
 
-// Windows enforces the limits of a command, and the result reports memory that was refused.
+// Windows enforces the limits of a command, and the result says that memory was refused.
 func TestLimitsHold(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
 	c := command(t, "hog", "300")

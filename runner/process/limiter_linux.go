@@ -17,26 +17,26 @@ import (
 )
 
 // Some limits can be set only by the process that they apply to, before the first instruction of its
-// program. A command with such limits starts as a limiter, which is this program again. The limiter
-// sets the limits with the rights of the command's account, and then executes the command's program in
-// the same process. Commands without such limits start directly.
+// program. A command with such limits starts as a limiter: a process that runs this program with
+// limiterArgs. The limiter sets the limits with the rights of the command's account, and then executes the
+// command's program in the same process. Commands without such limits start directly.
 //
-// The runner sends the limiter an order, in a memory file. The limiter sets all limits except memory,
-// reports stepReady and waits. The runner sets the limits of the control group and answers with one
-// byte. The limiter then sets the memory limit and executes the program. If a step fails, the limiter
-// reports the step and its error, and exits.
+// The runner passes the limiter an order in a memory file: the limits, the program, its arguments and its
+// environment. The limiter sets all limits except memory, reports stepReady and waits. The runner sets the
+// limits of the control group and answers with one byte. The limiter then sets the memory limit and
+// executes the program. If a step fails, the limiter reports the step and its error, and exits.
 
 // limiterArgs are the arguments that make this program a limiter. They are visible in ps. See
 // docs/decisions/0042.
 var limiterArgs = []string{"queuectl", "runner", "exec"}
 
 // limiterPrefix is the start of the process name of a limiter. Execve replaces the name, and an ended
-// process keeps its last name. So the name shows whether a limiter has executed its program. The rest
-// of the name is random and secret, so a program cannot pretend to be its own limiter. A process name
-// has at most 15 bytes.
+// process keeps its last name. So the name shows whether the limiter has executed the command's program.
+// The rest of the name is random, so a program cannot take the name of its limiter. A process name has at
+// most 15 bytes.
 const limiterPrefix = "queuectl:"
 
-// newLimiterName returns a random name.
+// newLimiterName returns a random process name for a limiter.
 func newLimiterName() string { return fmt.Sprintf("%s%06x", limiterPrefix, rand.Uint32N(1<<24)) }
 
 // Descriptors of a limiter, in addition to those of the command.
@@ -55,13 +55,14 @@ const (
 	stepExec            = 's'
 )
 
-// limiterReport is the last step of a limiter. If the step is not stepReady, it failed with an error number,
-// which fits into a byte.
+// limiterReport is a limiter's report about its last step. A step other than stepReady has failed with the
+// error number errno, which fits into a byte.
 type limiterReport struct{ step, errno byte }
 
 const reportSize = 2
 
-// limiterLimits is the start of an order, in the layout of this program, which both ends run.
+// limiterLimits is the start of an order. Its bytes are copied unchanged from memory, because the runner
+// and the limiter run the same program.
 type limiterLimits struct {
 	nice, noFile    int64 // 0 means that the command sets no such limit
 	memory          int64 // limit of the address space, in bytes; 0 means no limit
@@ -70,8 +71,8 @@ type limiterLimits struct {
 	argCount        int64
 }
 
-// encodeOrder returns an order: the limits, followed by texts that end with NUL, which are the limiter's
-// name, the program, its arguments and its environment.
+// encodeOrder returns an order: the limits, followed by texts that each end with NUL. The texts are the
+// limiter's process name, the program, its arguments and its environment.
 func encodeOrder(limits limiterLimits, limiterName, path string, argv, env []string) []byte {
 	limits.argCount = int64(len(argv))
 	order := unsafe.Slice((*byte)(unsafe.Pointer(&limits)), unsafe.Sizeof(limits))
@@ -79,7 +80,7 @@ func encodeOrder(limits limiterLimits, limiterName, path string, argv, env []str
 	return append(order, strings.Join(texts, "\x00")+"\x00"...)
 }
 
-// decodedOrder is an order in the form that the kernel needs: pointers to texts that end with NUL.
+// decodedOrder is an order in the form that the kernel needs: with pointers to texts that end with NUL.
 type decodedOrder struct {
 	limiterLimits
 	limiterName, path *byte
@@ -97,7 +98,7 @@ func decodeOrder(b []byte) (x decodedOrder, err error) {
 	}
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&x.limiterLimits)), size), b)
 	texts := bytes.SplitAfter(b[size:], []byte{0})
-	texts = texts[:len(texts)-1] // the last entry follows the last NUL
+	texts = texts[:len(texts)-1] // the last entry is empty: it follows the last NUL
 	if x.argCount < 1 || x.argCount > int64(len(texts)-2) {
 		return x, errInvalidOrder
 	}
@@ -113,8 +114,8 @@ func decodeOrder(b []byte) (x decodedOrder, err error) {
 	return x, nil
 }
 
-// RunIfLimiter runs this process as a limiter if it was started as one, and then does not return. Call it
-// first in main.
+// RunIfLimiter does nothing in a normal process. In a process that was started as a limiter, it does the
+// limiter's work and does not return. Call it first in main.
 func RunIfLimiter() {
 	if !slices.Equal(os.Args, limiterArgs) {
 		return
@@ -142,7 +143,8 @@ func readOrder() (x decodedOrder, err error) {
 		return x, errInvalidOrder
 	}
 	b := make([]byte, info.Size)
-	// Use no os.File: its finalizer could close the descriptor number after another file has got it.
+	// Do not use an os.File: its finalizer could close the descriptor number after another file has got this
+	// number.
 	for done := 0; done < len(b); {
 		n, err := unix.Pread(orderFD, b[done:], int64(done))
 		if n <= 0 && err != unix.EINTR {
@@ -157,8 +159,8 @@ func readOrder() (x decodedOrder, err error) {
 // environment of a program is lower.
 const maxOrderBytes = 8 << 20
 
-// limitAndExec sets the limits and executes the program. It sets the memory limit last, because the steps
-// before may need more memory than the limit allows.
+// limitAndExec sets the limits and executes the program. It sets the memory limit last, because the other
+// steps may need more memory than the limit allows.
 func (o *decodedOrder) limitAndExec() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(o.limiterName)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(o.noFile), Max: uint64(o.noFile)}
@@ -183,7 +185,7 @@ func (o *decodedOrder) limitAndExec() {
 	var permit [1]byte
 	unix.Write(reportFD, []byte{stepReady, 0})
 	if n, _ := unix.Read(reportFD, permit[:]); n != 1 {
-		os.Exit(1) // the runner has ended or has given up this command
+		os.Exit(1) // the runner has ended or no longer waits for this command
 	}
 	if o.memory != 0 {
 		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)
@@ -194,11 +196,11 @@ func (o *decodedOrder) limitAndExec() {
 	reportAndExit(stepExec, o.exec())
 }
 
-// shellPath is the path of the shell as a C string.
+// shellPath is shellProgram as a C string.
 var shellPath = []byte(shellProgram + "\x00")
 
-// exec executes the program, or /bin/sh if the program is a script without an interpreter. It uses only
-// system calls. It returns the error if it fails.
+// exec executes the program, or /bin/sh if the program is a script that names no interpreter. It returns
+// only if it fails. It uses only system calls, because a memory limit may be set.
 func (o *decodedOrder) exec() syscall.Errno {
 	failed := execve(o.path, o.argv, o.env)
 	if failed == unix.ENOEXEC && o.needsShell {
@@ -216,12 +218,13 @@ func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 		if failed != unix.ETXTBSY || tries == busyTries {
 			return failed
 		}
-		// Wait for the same time as forkExec.
+		// Wait for 1 ms, as forkExec does.
 		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
 	}
 }
 
-// reportAndExit reports why the program was not executed, and ends this process. It uses only system calls.
+// reportAndExit reports why the program was not executed, and ends this process. It uses only system calls,
+// because a memory limit may be set.
 func reportAndExit(step byte, failed syscall.Errno) {
 	report := limiterReport{step, byte(failed)}
 	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&report)), reportSize)

@@ -23,8 +23,8 @@ func runLimited(t *testing.T, c *Command) (Result, string) {
 	return r, strings.TrimSpace(c.output(t))
 }
 
-// A command's limits apply from its first instruction. The limiter changes nothing else: not the
-// process, arguments, environment, directory, umask, input or descriptors.
+// A command's limits apply from its first instruction. The limiter changes nothing else: the process,
+// arguments, environment, directory, umask, input and descriptors are the same as without it.
 func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	hard := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
@@ -71,7 +71,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	}
 }
 
-// A setuid program gets the rights of its owner, unless no_new_privileges is set.
+// A setuid program normally gets the rights of its owner. If no_new_privileges is set, it does not.
 func TestNoNewPrivileges(t *testing.T) {
 	cat := command(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
 	cat.NoNewPrivileges = true
@@ -104,8 +104,8 @@ func TestNoNewPrivileges(t *testing.T) {
 	}
 }
 
-// A program that cannot start gives the same error with and without limits. If the kernel refuses a
-// limit, the error names the job field.
+// If a program cannot start, the error is the same with and without limits. If the kernel refuses a limit,
+// the error names the job field of the limit.
 func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
@@ -158,7 +158,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// If a limiter is killed or hangs before it has executed its program, the result is a hung start. A
+// If a limiter is killed or hangs before it has executed its program, the result has HungStart set. A
 // damaged order is rejected.
 func TestEndedLimiterIsHungStart(t *testing.T) {
 	c := command(t, leasedProgram(t, "/bin/true"))
@@ -189,8 +189,8 @@ func TestEndedLimiterIsHungStart(t *testing.T) {
 	}
 }
 
-// If a program that has the process name of a limiter is ended by a signal, the result does not report
-// a hung start.
+// If a signal ends a program that has the process name of a limiter, the result does not have HungStart
+// set.
 func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 	for _, name := range []string{"queuectl:limits", "queuectl:"} {
 		path := filepath.Join(t.TempDir(), name)

@@ -19,16 +19,17 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// limiterTimeout limits the time from the start of a limiter to its exec. The time may be long, because
-// only the command's worker waits for the limiter. On a busy processor a limiter may be slow, because
-// its nice value is already set.
+// limiterTimeout limits the time from the start of a limiter to its exec of the command's program. The time
+// may be long, because only the command's worker waits for the limiter. A limiter may need long on a busy
+// processor, because its nice value is already set.
 const limiterTimeout = 10 * time.Second
 
-// limiterProcess is this process's view of a command's limiter.
+// limiterProcess is the state that this process keeps about the limiter of a command. A limiter is a child
+// that sets the command's limits and then executes the command's program.
 type limiterProcess struct {
 	socketFD        int // socket; -1 once the limiter has executed the program, has failed or has ended
-	orderFile       int // memory file with the order; -1 once handed over
-	limiterSocketFD int // the limiter's end of the socket; -1 once handed over
+	orderFile       int // memory file with the order for the limiter; -1 once the limiter has it
+	limiterSocketFD int // the limiter's end of the socket; -1 once the limiter has it
 	name            string
 	ready           bool
 	hung            bool
@@ -42,8 +43,8 @@ func (c *Command) needsLimiter(missing []string) bool {
 	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missing, "memory")
 }
 
-// newLimiter creates the resources for a limiter. It removes the limits of the control group until the
-// limiter is ready, because they apply only to the command's program.
+// newLimiter creates the resources for a limiter. Until the limiter is ready, newLimiter removes the limits
+// of the control group, because they must not apply to the limiter itself.
 func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess, err error) {
 	l = &limiterProcess{socketFD: -1, orderFile: -1, limiterSocketFD: -1, name: newLimiterName()}
 	defer func() {
@@ -72,8 +73,8 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 	return l, err
 }
 
-// createMemoryFile creates a memory file (memfd) that only this account can open. The first read of it starts
-// at its beginning.
+// createMemoryFile creates a memory file (memfd) with the given content. Only this account can open the
+// file. The first read starts at its beginning.
 func createMemoryFile(name string, content []byte) (fd int, err error) {
 	if fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC); err != nil {
 		return -1, err
@@ -92,7 +93,7 @@ func createMemoryFile(name string, content []byte) (fd int, err error) {
 	return fd, nil
 }
 
-// procAttr returns the attributes to start the limiter with. It derives them from those of the
+// procAttr returns the attributes for the start of the limiter. It derives them from the attributes for the
 // command.
 func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *command
@@ -101,7 +102,7 @@ func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	return &attr
 }
 
-// closeHandedOver closes the descriptors that now belong to the limiter.
+// closeHandedOver closes this process's copies of the descriptors that the limiter has inherited.
 func (l *limiterProcess) closeHandedOver() { closeDescriptors(&l.orderFile, &l.limiterSocketFD) }
 
 func (l *limiterProcess) close() {
@@ -110,7 +111,8 @@ func (l *limiterProcess) close() {
 	}
 }
 
-// isLimiterStarting reports whether the command's limiter has not yet replaced itself by the program (execve).
+// isLimiterStarting reports whether the command has a limiter that has not executed the command's program
+// yet.
 func (r *run) isLimiterStarting() bool { return r.limiter != nil && r.limiter.socketFD >= 0 }
 
 // endSlowLimiter ends a command whose limiter does not execute the program in time.
@@ -148,14 +150,15 @@ func (r *run) readLimiter() {
 		l.failureReport = &limiterReport{b[0], b[1]}
 	}
 	l.close()
-	// Send SIGKILL. Otherwise, if a signal stopped the limiter before it exits, its worker would wait
-	// indefinitely.
+	// Send SIGKILL, because a signal may have stopped the limiter. It would then never exit, and its worker
+	// would wait indefinitely.
 	if l.failureReport != nil || l.cgroupError != nil || !l.ready {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
-// hasExecuted reports whether a limiter that has ended, and is not reaped yet, had executed its program.
+// hasExecuted reports whether the ended process pid, which is not reaped yet, had executed the command's
+// program. It returns true if the command has no limiter.
 func (l *limiterProcess) hasExecuted(pid int) bool {
 	if l == nil {
 		return true
@@ -167,8 +170,8 @@ func (l *limiterProcess) hasExecuted(pid int) bool {
 	return string(bytes.TrimSpace(raw)) != l.name
 }
 
-// recordLimiterFailure sets the result of a command whose limiter did not execute its program. See
-// docs/decisions/0042.
+// recordLimiterFailure sets the result of a command whose limiter ended without executing the command's
+// program. See docs/decisions/0042.
 func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 	l := r.limiter
 	switch {
@@ -178,7 +181,7 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 		r.startFailed(r.limiterError(*l.failureReport))
 	case status.Signaled():
 		r.result.HungStart, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
-	case l.ready: // the limiter could not report the reason
+	case l.ready: // the limiter could not report why it failed
 		r.result.ExitCode = int64(status.ExitStatus())
 	case r.command.RunAs == nil: // the Go runtime got no thread or no memory
 		r.startFailed(&runas.ShortageError{Err: fmt.Errorf("the helper process that sets the job's limits ended with "+
@@ -189,8 +192,8 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 	}
 }
 
-// limiterError turns a limiter's report into an error for users. A limit that is refused may be allowed
-// later, so the error is not lasting.
+// limiterError turns a limiter's report into an error for users. It does not mark the error as lasting,
+// because the system may allow a refused limit later.
 func (r *run) limiterError(p limiterReport) error {
 	errno := syscall.Errno(p.errno)
 	field, err := "", error(errno)
@@ -217,8 +220,8 @@ func (r *run) limiterError(p limiterReport) error {
 	return &fieldError{field, err, false}
 }
 
-// niceMechanism describes how nice takes effect. If the kernel groups processes by session, nice has an
-// effect only among the processes of one session.
+// niceMechanism describes, for users, how a nice value takes effect. If the kernel schedules each session
+// as one group, nice has an effect only among the processes of one session.
 func niceMechanism() string {
 	const mechanism = "the kernel's scheduler"
 	if hasAutogroups() {
@@ -227,12 +230,12 @@ func niceMechanism() string {
 	return mechanism
 }
 
-// Enforcements returns how each limit of a command is enforced, with the control groups of c or, if c is
-// nil, without.
+// Enforcements returns how each limit of a command is enforced. c is nil if no control groups are
+// available.
 func Enforcements(c *Cgroups) []queue.Enforcement {
 	controllers, reason := "", "there are no control groups"
 	if c != nil {
-		// An unreadable file means that no limit is enforced.
+		// If the file is unreadable, assume that no limit is enforced.
 		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control"))
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}

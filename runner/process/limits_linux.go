@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareSpaceBytes is the additional address space that a process that runs commands needs after its start.
-// It is enough for the threads and memory of a few hundred workers.
-const spareSpaceBytes = 256 << 20 // bytes
+// spareSpaceBytes is how much address space a process that runs commands needs beyond what it uses at its
+// start. It is enough for the threads and memory of a few hundred workers.
+const spareSpaceBytes = 256 << 20
 
-// hardLimit returns the hard limit of a resource, for this process and its commands.
+// hardLimit returns the hard limit of a resource (getrlimit(2)), which this process passes on to its
+// commands.
 func hardLimit(resource int) uint64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(resource, &limit); err != nil {
@@ -23,12 +24,12 @@ func hardLimit(resource int) uint64 {
 	return limit.Max
 }
 
-// inheritedLimit is a resource limit of this process, which its commands inherit, and a sign that it was
-// reached.
+// inheritedLimit is a resource limit that commands inherit from this process, with the error or the signal
+// that shows that a command has reached it.
 type inheritedLimit struct {
-	errno      unix.Errno  // error at the start of a command that the limit may cause
-	signal     unix.Signal // signal that the kernel sends to a command that has reached the limit (getrlimit(2))
-	hard       bool        // the kernel sends the signal at the hard limit, not at the soft one
+	errno      unix.Errno  // error that the limit may cause at the start of a command; 0 if none
+	signal     unix.Signal // signal that the kernel sends to a command that reaches the limit (getrlimit(2)); 0 if none
+	hard       bool        // the kernel sends the signal at the hard limit instead of the soft limit
 	resource   int
 	unit, name string
 }
@@ -46,8 +47,8 @@ var startLimits = []inheritedLimit{
 	{errno: unix.E2BIG, resource: unix.RLIMIT_STACK, unit: "bytes", name: "STACK"},
 }
 
-// limitHint returns a text that names the limit that may have caused an error, and how to raise it.
-// The text begins with a semicolon. It is "" if there is no such limit.
+// limitHint returns a text that names the limit that may have caused err, and says how to raise it. The
+// text begins with a semicolon. limitHint returns "" if no limit can be the cause.
 func limitHint(err error) string {
 	for _, l := range startLimits {
 		if hard := hardLimit(l.resource); errors.Is(err, l.errno) && hard != unix.RLIM_INFINITY {
@@ -57,16 +58,16 @@ func limitHint(err error) string {
 	return ""
 }
 
-// limitSignals lists the limits at which the kernel ends a command with a signal.
+// limitSignals lists the limits for which the kernel ends a command with a signal.
 var limitSignals = []inheritedLimit{
 	{signal: unix.SIGXCPU, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
 	{signal: unix.SIGKILL, hard: true, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
 	{signal: unix.SIGXFSZ, resource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
 }
 
-// limitSignalHint returns a text, like limitHint, about the limit at which a signal has ended a
-// command. It names the limit only if the command inherited it from this process unchanged and, for a
-// limit of CPU time, has used it up. Call it before the command is reaped.
+// limitSignalHint returns a text, like limitHint, about the limit for which a signal has ended a command.
+// It returns "" if the command did not inherit this limit unchanged from this process, or if the command
+// did not use up a limit of CPU time. Call it before the command is reaped.
 func limitSignalHint(pid int, signal unix.Signal) string {
 	for _, s := range limitSignals {
 		var own, command unix.Rlimit
@@ -92,7 +93,8 @@ func limitSignalHint(pid int, signal unix.Signal) string {
 // cpuSeconds returns the CPU time of a process, on the clock that the kernel compares with RLIMIT_CPU.
 // It returns 0 if the process does not exist.
 func cpuSeconds(pid int) uint64 {
-	// CPUCLOCK_PROF in include/linux/posix-timers.h, which also defines the clock ids of processes.
+	// prof is CPUCLOCK_PROF in include/linux/posix-timers.h. That file also defines the clock ids of
+	// processes.
 	const prof = 0
 	var used unix.Timespec
 	if unix.ClockGettime(int32(^pid)<<3|prof, &used) != nil {
@@ -101,8 +103,8 @@ func cpuSeconds(pid int) uint64 {
 	return uint64(used.Sec)
 }
 
-// CheckLimits returns an error if a limit of this process is so low that the process, and with it all
-// its commands, would fail sooner or later.
+// CheckLimits returns an error if this process's limit of address space is so low that the process would
+// run out of memory sooner or later. All its commands would then fail too.
 func CheckLimits() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {

@@ -36,7 +36,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	}
 }
 
-// If an error may come from a limit of this process, which commands inherit, the error names the limit.
+// If a limit of this process, which commands inherit, may have caused an error, the error names the limit.
 func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	open := hardLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
@@ -86,5 +86,6 @@ func TestSignalNamesTheInheritedLimit(t *testing.T) {
 	}
 }
 
-// limitedRole makes this test run a line of the shell under the limits of its process.
+// limitedRole is an environment variable. A test process in which it is set runs its value as a shell
+// command, under the limits of the process.
 const limitedRole = "QUEUECTL_TEST_LIMITED"

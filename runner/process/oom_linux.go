@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PreferOOMKillOfCommands makes the kernel end commands first when memory runs out, before this process
-// and before more important processes. A command must have its score from its first moment, because
-// processes that it starts immediately inherit the score. This process therefore raises its own score
-// while it starts a command.
+// PreferOOMKillOfCommands makes the kernel kill commands before this process and other important processes
+// when memory runs out. For this, commands get a higher out-of-memory score (oom_score_adj). A command must
+// have its score from its first moment, because its child processes inherit the score. This process
+// therefore raises its own score while it starts a command.
 func PreferOOMKillOfCommands() error {
 	score, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -29,17 +29,17 @@ func PreferOOMKillOfCommands() error {
 // commandOOMScore is the oom_score_adj of commands.
 const commandOOMScore = "200"
 
-// oomScores holds what is needed to change this process's oom_score_adj.
+// oomScores is the state with which this process changes its own oom_score_adj.
 var oomScores struct {
-	own []byte // nil if the score is not changed; own and fd are set before the first command
+	own []byte // this process's score between starts; nil if it never changes; set before the first command, like fd
 	fd  int
 
 	mu    sync.Mutex
 	forks int // starts under way; guarded by mu
 }
 
-// countForks adds change to the number of starts under way. While a command is started, this process has
-// the score of commands.
+// countForks adds change to the number of commands that are being started. While this number is positive,
+// this process has the score of commands.
 func countForks(change int) {
 	if oomScores.own == nil {
 		return
@@ -47,7 +47,7 @@ func countForks(change int) {
 	oomScores.mu.Lock()
 	defer oomScores.mu.Unlock()
 	oomScores.forks += change
-	switch { // if the kernel refuses a change, the score stays the same
+	switch { // ignore errors: if the kernel refuses a change, the score stays the same
 	case oomScores.forks == 0:
 		unix.Pwrite(oomScores.fd, oomScores.own, 0)
 	case oomScores.forks == 1 && change > 0:

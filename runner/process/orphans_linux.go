@@ -15,18 +15,18 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// This file finds and reaps orphans: processes whose parent has died. This process is a child
-// subreaper, so the kernel makes them children of its main thread. The kernel lists these children in
-// one small file, and normally one read of the file shows that there are no orphans.
+// This file finds and reaps orphans: processes of commands whose parent has died. This process is a child
+// subreaper (prctl(2)), so the kernel makes orphans children of its main thread. The kernel lists these
+// children in one small file. Normally one read of this file shows that there are no orphans.
 //
-// The list may also contain main processes. Each must be reaped by the worker that forked it, so reapAndList
-// must recognise it. While a fork is under way, the pid of its child is unknown. The fork may hang, so
-// no lock can be held until it returns. Instead, every fork has a number. Suppose that reapAndList finds an
-// ended process that is not a known main process. It reaps the process only after all forks that are
-// under way at that time have returned. For example, reapAndList finds the ended process P while forks 7 and
-// 8 are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
+// The list may also contain main processes of commands. The worker that forked a main process must reap it,
+// so reapAndList must not. But while a fork is under way, the pid of its child is unknown. The fork may
+// hang, so no lock can be held until it returns. Instead, every fork has a number. If reapAndList finds an
+// ended process that is not a known main process, the process may be the child of a fork under way. So
+// reapAndList first waits until all these forks have returned. For example, it finds the ended process P
+// while forks 7 and 8 are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
 
-// orphans finds the orphans of this process. See docs/decisions/0040.
+// orphans is the table of this process. See docs/decisions/0040.
 var orphans = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
@@ -39,12 +39,12 @@ func newOrphanTable() *orphanTable {
 // orphanTable keeps track of main processes, orphans, and forks under way. It holds no lock during a
 // fork, because a user's file system or file lease can make a fork hang indefinitely.
 type orphanTable struct {
-	reapedCount atomic.Int64 // number of orphans that were reaped or are about to be
+	reapedCount atomic.Int64 // number of orphans that were reaped or are just being reaped
 
 	mu              sync.Mutex        // guards all fields below
 	mainProcesses   map[int]bool      // pids of the main processes that are not reaped yet
 	sparedProcesses map[int]int64     // processes that may live on, by pid, with their start time in ticks
-	ignoredPIDs     map[int]bool      // pids of orphans without a cookie; the search for leftovers skips them
+	ignoredPIDs     map[int]bool      // pids of orphans without a cookie; the search for leftover processes skips them
 	nextFork        int               // number of the next fork
 	forks           map[int]time.Time // start times of the forks under way, by their number
 	forksPaused     bool              // new forks must wait
@@ -55,10 +55,11 @@ type orphanTable struct {
 // zombie is a process that has ended and may be the child of a fork under way.
 type zombie struct {
 	startTicks int64 // start time, in clock ticks since boot
-	nextFork   int   // number of the next fork when the zombie was first seen; no later fork created it
+	nextFork   int   // number of the next fork when the zombie was first seen; an earlier fork created it, or none
 }
 
-// beginFork returns the number of a fork that is about to start. It waits while forks are paused.
+// beginFork registers a fork that is about to start, and returns its number. It waits while forks are
+// paused.
 func (o *orphanTable) beginFork() (fork int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,8 +72,8 @@ func (o *orphanTable) beginFork() (fork int) {
 	return fork
 }
 
-// endFork records that a fork has returned. If pid is not 0, it is a new main process, which its worker
-// reaps.
+// endFork records that a fork has returned. pid is the new main process, which its worker reaps, or 0 if
+// the fork failed.
 func (o *orphanTable) endFork(fork, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,8 +98,8 @@ func (o *orphanTable) oldestFork() int {
 }
 
 // reap collects the exit status of a main process. It returns ok=false if the process has not ended. As
-// soon as the process is reaped, a new fork may get its pid. So reap holds the lock, without which no fork
-// can record its pid.
+// soon as the process is reaped, a new fork may get the same pid. So reap holds mu: a fork needs mu to
+// record its pid.
 func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,13 +113,14 @@ func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, 
 // childrenPath returns the path of the kernel's list of children of the main thread.
 func childrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
-// reapAndList reaps orphans that have ended. It returns living orphans that may not live on, and living
-// orphans that showed no cookie when last checked (ignored). A process that may be the child of a fork
-// under way is left to the worker of that fork.
+// reapAndList reaps orphans that have ended, and lists the living ones. living contains the orphans that
+// are not allowed to live on. ignored contains the orphans for which ignore was called, because they had no
+// cookie. If a process may be the child of a fork under way, reapAndList leaves it to the worker of this
+// fork.
 func (o *orphanTable) reapAndList() (living, ignored []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	list, _ := os.ReadFile(childrenPath()) // at most 32 MiB: Linux has at most 4,194,304 processes
+	list, _ := os.ReadFile(childrenPath()) // the list has at most 32 MiB, because Linux has at most 4,194,304 processes
 	oldest, before := o.oldestFork(), o.endedProcesses
 	o.endedProcesses = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
@@ -145,8 +147,9 @@ func (o *orphanTable) reapAndList() (living, ignored []int) {
 	return living, ignored
 }
 
-// predatesForks reports whether an ended process is older than the oldest fork under way. If not, it
-// records the process for the next scan. The caller holds mu.
+// predatesForks reports whether an ended process existed before the oldest fork under way began. If not, it
+// records the process for the next call of reapAndList. before contains the records of the last call. The
+// caller holds mu.
 func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool {
 	p, ok := procfs.Stat(pid)
 	z, known := before[pid]
@@ -160,7 +163,7 @@ func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool
 	return false
 }
 
-// addSpared records processes that may live on after their command.
+// addSpared records processes that are allowed to live on after their command.
 func (o *orphanTable) addSpared(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,8 +172,8 @@ func (o *orphanTable) addSpared(procs []procfs.Process) {
 	}
 }
 
-// removeEnded removes ended processes from sparedProcesses. Some of them were reaped by their own
-// parents, so reapAndList did not see them end.
+// removeEnded removes ended processes from sparedProcesses. reapAndList does not see the end of a process
+// whose own parent reaps it.
 func (o *orphanTable) removeEnded() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -186,7 +189,7 @@ func (o *orphanTable) isMain(pid int) bool {
 	return o.mainProcesses[pid]
 }
 
-// ignore makes reapAndList report these orphans as ignored instead of living, until unignore is called.
+// ignore makes reapAndList return the given orphans as ignored instead of living, until unignore is called.
 func (o *orphanTable) ignore(list []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,24 +204,25 @@ func (o *orphanTable) unignore(pid int) {
 	delete(o.ignoredPIDs, pid)
 }
 
-// hasNoOrphans reports whether no process is an orphan of this process. It costs one system call.
+// hasNoOrphans reports whether this process has no orphans. It needs one system call.
 func hasNoOrphans() bool {
 	var buf [16]byte
 	n, err := unix.Pread(childrenFD(), buf[:], 0)
 	return err == nil && n == 0
 }
 
-// childrenFD returns a descriptor of the list of children; -1 if the kernel does not keep a list.
+// childrenFD returns a descriptor of the kernel's list of children. It returns -1 if the kernel does not
+// keep this list.
 var childrenFD = sync.OnceValue(func() int {
 	fd, _ := unix.Open(childrenPath(), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	return fd
 })
 
-// reapOrphans reaps orphans that have ended. It returns living orphans that may not live on.
+// reapOrphans reaps orphans that have ended. It returns the living orphans that are not allowed to live on.
 func reapOrphans() (living []int) {
 	living, ignored := orphans.reapAndList()
 	for _, pid := range ignored {
-		if readCookie(pid) != "" { // the process was in the middle of an exec when it was ignored
+		if readCookie(pid) != "" { // the process has a cookie after all: it was in the middle of an exec when it was checked
 			orphans.unignore(pid)
 			living = append(living, pid)
 		}
@@ -226,13 +230,13 @@ func reapOrphans() (living []int) {
 	return living
 }
 
-// maxExecTime is how long to wait for the environment of a process that shows none. During an exec, a
-// process has no environment for a moment.
+// maxExecTime is how long to wait for the environment of a process that has none. During an exec, a process
+// has no environment for a moment.
 const maxExecTime = 20 * time.Millisecond
 
-// unidentifiedOrphans lists the living orphans of an account for which it is unknown to which tree they
-// belong: they show no cookie, and are not in the session or group of any main process. They may be in
-// the middle of an exec.
+// unidentifiedOrphans lists the living orphans of an account that cannot be assigned to a tree: they have
+// no cookie, and they are not in the session or group of any main process. They may be in the middle of an
+// exec.
 func unidentifiedOrphans(uid uint32) (list []procfs.Process) {
 	for _, pid := range reapOrphans() {
 		p, ok := procfs.Stat(pid)
@@ -244,9 +248,8 @@ func unidentifiedOrphans(uid uint32) (list []procfs.Process) {
 	return list
 }
 
-// ReapEnded reaps orphans that have ended, and drops the records of ended trees that could live on. Call it
-// from time to time. It reports whether another call soon may reap more: it has reaped some, or an
-// ended process may be the child of a fork under way.
+// ReapEnded reaps orphans that have ended, and removes the records of spared trees that have ended. Call it
+// from time to time. It returns true if another call soon may reap more orphans.
 func ReapEnded() (more bool) {
 	before := orphans.reapedCount.Load()
 	reapOrphans()

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// One ReapEnded reaps all orphans that have ended, even if the kernel's list of them has several pages.
+// One call of ReapEnded reaps all orphans that have ended, even if the kernel's list of children has
+// several pages.
 func TestReapLeavesNoOrphan(t *testing.T) {
 	setSubreaper(t)
 	hold, release, err := os.Pipe()

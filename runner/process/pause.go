@@ -4,8 +4,8 @@ package process
 
 import "time"
 
-// If a tree has not fully frozen or resumed within freezeTimeout, Run tries again after firstRetryDelay.
-// The delay doubles up to maxRetryDelay.
+// If some processes of a tree still run after freezeTimeout, Run freezes them again after firstRetryDelay.
+// The delay doubles each time, up to maxRetryDelay.
 const (
 	freezeTimeout   = 2 * time.Second
 	firstRetryDelay = time.Second
@@ -19,10 +19,10 @@ type pauseRequest struct {
 	callbacks  []func(unchanged int, ok bool) // callbacks that have not been called yet
 }
 
-// Pause freezes the whole tree of the running command and stops its timeouts, or resumes both. It then
-// calls callback, which must not block. unchanged is the number of processes that still run after a
-// freeze, or are still stopped after a resume. Processes that still run are frozen again until none is
-// left. ok is false if the command has ended or is being ended, because an ending tree is resumed.
+// Pause freezes the whole tree of the running command and stops its timeouts if on is true, and otherwise
+// resumes both. Afterwards callback is called, which must not block. unchanged is the number of processes
+// that still run after a freeze, or are still stopped after a resume. Run repeats a freeze until no process
+// runs. ok is false if the command has ended or is being ended; such a tree is not paused.
 func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,17 +34,17 @@ func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
 	w.wakeRun()
 }
 
-// pauseState is the state of a pause that was carried out.
+// pauseState describes the current pause of a run and the earlier ones.
 type pauseState struct {
 	isPaused      bool
-	startedAfter  time.Duration // start of the pause, as time since the start of the command
+	startedAfter  time.Duration // time from the start of the command to the start of the current pause
 	pausedBefore  time.Duration // total length of earlier pauses
-	unfrozenCount int           // processes that still ran after the last freeze
+	unfrozenCount int           // number of processes that still ran after the last freeze
 	retryAt       time.Time     // time of the next freeze; zero if no process still ran
 	retryDelay    time.Duration // current delay between two freezes
 }
 
-// runTime returns how long the command has run, without its pauses.
+// runTime returns how long the command has run, without the time of its pauses.
 func (r *run) runTime() time.Duration {
 	if r.pause.isPaused {
 		return r.pause.startedAfter - r.pause.pausedBefore
@@ -52,8 +52,8 @@ func (r *run) runTime() time.Duration {
 	return r.elapsed() - r.pause.pausedBefore
 }
 
-// applyPause freezes or resumes the tree according to the latest call of Pause, and calls the
-// waiting callbacks. It does not change a tree that is being ended.
+// applyPause freezes or resumes the tree, as the latest call of Pause requests, and calls the callbacks of
+// all calls. It does not change a tree that is being ended.
 func (r *run) applyPause(p pauseRequest) {
 	ending, unchanged := r.mainExited || !r.termAt.IsZero(), 0
 	switch {
@@ -72,7 +72,7 @@ func (r *run) applyPause(p pauseRequest) {
 	}
 }
 
-// pauseTree freezes the tree and stops its timeouts.
+// pauseTree freezes the tree and stops the command's timeouts.
 func (r *run) pauseTree() {
 	s := &r.pause
 	if !s.isPaused {
@@ -85,7 +85,7 @@ func (r *run) pauseTree() {
 	}
 }
 
-// resumeTree resumes the tree and its timeouts. It returns how many processes are still stopped.
+// resumeTree resumes the tree and the command's timeouts. It returns how many processes are still stopped.
 func (r *run) resumeTree() (stopped int) {
 	if !r.pause.isPaused {
 		return 0
@@ -93,19 +93,20 @@ func (r *run) resumeTree() (stopped int) {
 	stopped = r.thawTree(time.Now().Add(freezeTimeout))
 	paused := r.elapsed() - r.pause.startedAfter
 	r.pause = pauseState{pausedBefore: r.pause.pausedBefore + paused}
-	// Move the time of the last output forward, but not beyond now.
+	// Move the time of the last output forward by the length of the pause, but not beyond now.
 	r.lastOutput.Store(min(r.lastOutput.Load()+int64(paused), int64(r.elapsed())))
 	return stopped
 }
 
-// killRequested reports whether Kill was called. If so, there is no need to freeze the tree.
+// killRequested reports whether Kill was called. If so, the tree need not be frozen.
 func (r *run) killRequested() bool {
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
 	return r.worker.kill.requested
 }
 
-// failPendingPauses reports the end of the command to the callbacks that still wait. The caller holds w.mu.
+// failPendingPauses calls the pending callbacks of Pause with ok=false, because the command has ended. The
+// caller holds w.mu.
 func (w *Worker) failPendingPauses() {
 	for _, callback := range w.pause.callbacks {
 		callback(0, false)

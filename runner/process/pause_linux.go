@@ -10,15 +10,15 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// If the tree has no control group that can be frozen, every process of the tree gets SIGSTOP. This is
-// repeated until two scans in a row have found no running process. A signal to a whole process group
-// also reaches processes that are being forked, because fork(2) starts again if a signal is pending. So
-// only a signal to the group stops a tree that forks all the time. See docs/decisions/0048.
+// If the tree has no control group that can be frozen, freezeTree sends SIGSTOP to every process of the
+// tree. It repeats this until requiredCalmScans scans in a row have found no running process. If a tree
+// forks all the time, only a signal to a whole process group stops it. Such a signal also reaches processes
+// that are being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
 	requiredCalmScans = 2
-	// firstGroupScan is the first scan, counted from 0, after which whole process groups other than the
-	// main one are signalled. By then, their processes have forked faster than signals to single
-	// processes could stop them.
+	// firstGroupScan is the number of the first scan, counted from 0, after which freezeTree signals whole
+	// process groups in addition to the main group. If processes still run at that time, they fork faster than
+	// signals to single processes can stop them.
 	firstGroupScan = 2
 )
 
@@ -37,7 +37,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	}
 	stopSent, unsureSince := map[procfs.Process]bool{}, time.Time{}
 	for scan, calm := 0, 0; calm < requiredCalmScans; scan++ {
-		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped, so its group id is not reused
+		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped yet, so its group id cannot be reused
 		seen, tree := r.scanTree()
 		active, waiting := runningProcesses(tree, stopSent)
 		if len(active) > 0 && (r.killRequested() || time.Now().After(deadline)) {
@@ -91,13 +91,14 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 			calm = -1
 		}
 		if time.Now().After(deadline) {
-			return stillStopped // the remaining processes stop themselves again and again
+			return stillStopped // give up: these processes stop themselves again and again
 		}
 	}
 	return 0
 }
 
-// scanTree scans all processes. It also returns those of the tree, including the main one.
+// scanTree scans all processes of the machine. tree contains the processes of the tree, including the main
+// process.
 func (r *run) scanTree() (seen, tree []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if b := r.worker.cgroup; b != nil {
@@ -112,10 +113,10 @@ func (r *run) scanTree() (seen, tree []procfs.Process) {
 	return seen, tree
 }
 
-// runningProcesses returns the processes that run. It omits a process that was sent SIGSTOP and
-// waits in the kernel, because that process stops before it runs again. Such a process may be in
-// the middle of a fork, so waiting reports whether there is one. For example, the caller of a vfork
-// waits in this way while its child is stopped.
+// runningProcesses returns the processes in procs that run. It omits a process in stopSent that waits in
+// the kernel, because the pending SIGSTOP stops it before it runs again. waiting reports whether any
+// process was omitted for this reason, because it may be in the middle of a fork. For example, the caller
+// of a vfork waits in the kernel while its child is stopped.
 func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (list []procfs.Process, waiting bool) {
 	for _, p := range procs {
 		switch {
@@ -129,7 +130,8 @@ func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) 
 	return list, waiting
 }
 
-// exclusiveGroups returns the process groups of running processes that have no member outside of the tree.
+// exclusiveGroups returns the process groups of the processes in active. It omits groups that have a member
+// outside the tree. procs lists all processes of the machine.
 func exclusiveGroups(active, tree, procs []procfs.Process) (list []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
@@ -162,7 +164,7 @@ func (c *cgroup) setFrozen(on bool) bool {
 	return os.WriteFile(c.path+"/cgroup.freeze", []byte(value), 0) == nil
 }
 
-// isFrozen reports whether the frozen state of the group equals frozen.
+// isFrozen reports whether the group is frozen, if the argument frozen is true, or resumed, if it is false.
 func (c *cgroup) isFrozen(frozen bool) bool {
 	var buf [64]byte
 	n, err := unix.Pread(c.eventsFD, buf[:], 0)

@@ -61,8 +61,8 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// If another process ends the main process of a paused command, no process stays stopped. A background
-// process continues.
+// If another process ends the main process of a paused command, the rest of the tree does not stay stopped.
+// A background process continues.
 func TestEndOfPausedCommandResumesTree(t *testing.T) {
 	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil },
 		"by control group": cgroupsFor} {

@@ -10,8 +10,8 @@ import (
 // maxListedPIDs is the maximum number of processes that pids lists.
 const maxListedPIDs = 1 << 16
 
-// freezeTree suspends each process of the tree, until two scans in a row have found no new process. It
-// returns how many processes are not suspended at the deadline.
+// freezeTree suspends each process of the tree. It repeats this until two scans in a row have found no new
+// process. It returns how many processes are not suspended at the deadline.
 func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	if r.suspendedProcesses == nil {
 		r.suspendedProcesses = map[uint32]windows.Handle{}
@@ -20,7 +20,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 		added := 0
 		stillRunning = 0
 		for _, pid := range r.tree.pids() {
-			if r.suspendedProcesses[pid] != 0 { // its handle is open, so the pid is not reused
+			if r.suspendedProcesses[pid] != 0 { // the handle of this process is open, so its pid cannot be reused
 				continue
 			}
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
@@ -61,10 +61,10 @@ func (r *run) thawTree(time.Time) (stillStopped int) {
 	return 0
 }
 
-// pids lists the living processes.
+// pids lists the living processes of the tree, at most maxListedPIDs.
 func (t *tree) pids() (list []uint32) {
 	for room := firstListedPIDs; room <= maxListedPIDs; room *= 4 {
-		buf := make([]uintptr, 1+room) // two 32-bit counts come first
+		buf := make([]uintptr, 1+room) // the result begins with two 32-bit counts
 		err := t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]),
 			uintptr(len(buf))*unsafe.Sizeof(buf[0]))
 		counts := (*[2]uint32)(unsafe.Pointer(&buf[0]))

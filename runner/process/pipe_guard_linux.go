@@ -6,19 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process may lock a pipe indefinitely: for example, splice(2) locks a pipe while it waits for a
-// socket. A read or close of the pipe then blocks, and cannot be interrupted. So Run's goroutine
-// unlocks runLock, the mutex that guards the run, before each call that may block. If the call
-// takes longer than blockedCallDelay, the goroutine of enforceWhileBlocked locks runLock and enforces
-// the run's deadlines every blockedCheckInterval.
+// A process of a command may lock an output pipe indefinitely. For example, splice(2) locks a pipe while it
+// waits for a socket. A read or close of the pipe by this process then blocks and cannot be interrupted. So
+// before each read and close, Run's goroutine unlocks runLock, the mutex that guards the run. If the call
+// takes longer than blockedCallDelay, another goroutine runs enforceWhileBlocked. It locks runLock, and
+// enforces the run's timeouts and kills every blockedCheckInterval.
 
 const (
 	blockedCallDelay     = 100 * time.Millisecond
 	blockedCheckInterval = 50 * time.Millisecond
 )
 
-// callBlocking runs a call that reads or closes a pipe, and unlocks runLock during the call. The
-// caller holds runLock before and after. See docs/decisions/0054.
+// callBlocking runs a function that reads or closes a pipe. The caller holds runLock. callBlocking unlocks
+// it while the function runs, and locks it again. See docs/decisions/0054.
 func (r *run) callBlocking(call func()) {
 	if r.blockTimer == nil {
 		r.blockTimer = time.AfterFunc(blockedCallDelay, r.enforceWhileBlocked)
@@ -31,10 +31,10 @@ func (r *run) callBlocking(call func()) {
 	r.blockTimer.Stop()
 }
 
-// enforceWhileBlocked enforces what is due while a call blocks.
+// enforceWhileBlocked enforces the run's timeouts and kills while a call in callBlocking blocks.
 func (r *run) enforceWhileBlocked() {
 	if !r.runLock.TryLock() {
-		return // the call has returned
+		return // the blocking call has returned
 	}
 	defer r.runLock.Unlock()
 	fds := [2]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}, {Fd: int32(r.worker.wakeEvent), Events: unix.POLLIN}}
@@ -51,15 +51,15 @@ func (r *run) enforceWhileBlocked() {
 			r.graceEndsAt, r.pipesEmpty = time.Now().Add(r.command.OutputGrace), false
 		}
 	} else if now := time.Now(); now.After(r.pipeDeadline(now)) {
-		remaining := r.remainingProcesses() // one of these processes has locked the pipe
+		remaining := r.remainingProcesses() // one of these processes may have locked the pipe
 		r.result.Leftovers = max(r.result.Leftovers, len(remaining))
 		r.killRemaining(remaining)
 	}
 	r.blockTimer.Reset(blockedCheckInterval)
 }
 
-// pipeDeadline returns the time until which leftover processes may keep a pipe locked after the main
-// process has ended.
+// pipeDeadline returns when leftover processes that keep a pipe locked get SIGKILL. The main process has
+// ended.
 func (r *run) pipeDeadline(now time.Time) time.Time {
 	switch {
 	case !r.termAt.IsZero():

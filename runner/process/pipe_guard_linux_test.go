@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/runner/privdir"
 )
 
-// A command ends in time even if one of its processes has locked its output pipe: at its timeout, or
-// when the output grace period of leftover processes is over. During that time, Run's goroutine usually
-// blocks in a read of the pipe.
+// A command ends in time even if one of its processes has locked its output pipe, so that Run's goroutine
+// usually blocks in a read. It ends at its timeout, or when the output grace period of leftover processes
+// is over.
 func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
 	self, err := os.Executable()
@@ -43,7 +43,7 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	all.Wait()
 }
 
-// withNotes returns a command with a FIFO for its notes, which are discarded.
+// withNotes returns a command with a FIFO for its progress notes. The notes are discarded.
 func withNotes(t *testing.T, when, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
@@ -65,8 +65,8 @@ type noProgressHandler struct{}
 func (noProgressHandler) HandleProgress([]byte) bool { return false }
 func (noProgressHandler) SetMasks([][]byte)          {}
 
-// If a leftover process has locked the FIFO for notes, the command still ends in time and without a
-// timeout.
+// If a leftover process has locked the FIFO for progress notes, the command still ends in time and without
+// a timeout.
 func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
 	c := withNotes(t, "soon", `"$0" & sleep 0.3`)
@@ -76,7 +76,7 @@ func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 	}
 }
 
-// If a background process keeps the FIFO locked, the next command gets a new FIFO.
+// If a background process keeps the FIFO for progress notes locked, the next command gets a new FIFO.
 func TestLockedNotesAreReplaced(t *testing.T) {
 	setSubreaper(t)
 	c := withNotes(t, "late", `"$0" & :`)
@@ -104,7 +104,8 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	}
 }
 
-// The output of a command is read even if another process had locked the FIFO when the command ended.
+// The output of a command is read even if another process has the FIFO for progress notes locked when the
+// command ends.
 func TestLockedNotesLoseNoOutput(t *testing.T) {
 	setSubreaper(t)
 	c := withNotes(t, "", `sleep 0.3; echo hello`)
@@ -128,8 +129,8 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	}
 }
 
-// The output of an orphan is read even if the control group is already empty and the orphan is not
-// reaped yet.
+// An orphan that has ended is not reaped yet, but its control group is already empty. The output of the
+// orphan is still read.
 func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

@@ -7,33 +7,34 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// Limits of scans of all processes. A scan takes about 10 µs for each process. See docs/decisions/0040.
+// These constants limit scans of all processes. A scan takes about 10 µs for each process. See
+// docs/decisions/0040.
 const (
-	// scanPauseFactor sets the pause after a scan, as a multiple of the duration of the scan. Scans
-	// therefore use at most a fifth of one processor, however many processes the commands leave behind,
-	// unless maxScanPause shortens the pause.
+	// scanPauseFactor sets the pause after a scan, as a multiple of the duration of the scan. Scans therefore
+	// use at most a fifth of one processor, even if the machine has many processes. They use more if
+	// maxScanPause shortens the pause.
 	scanPauseFactor = 4
-	// maxScanPause is the longest pause. A scan is slow with thousands of processes or on a busy
-	// machine, and commands that are ending must not wait much longer.
+	// maxScanPause is the longest pause after a scan. With thousands of processes or on a busy machine, a scan
+	// is slow. Commands that are ending must not wait much longer than the scan.
 	maxScanPause = 100 * time.Millisecond
 )
 
-// processScanner scans the processes of this machine, for all goroutines that search for leftover processes.
+// processScanner scans the processes of this machine, for all workers that search for leftover processes.
 var processScanner scanner
 
 // scanner scans all processes. Goroutines that need a scan at the same time share one. The zero value
 // is ready for use.
 type scanner struct {
 	mu        sync.Mutex
-	next      func() *scan // returns the next scan; nil if no goroutine needs one; guarded by mu
+	next      func() *scan // returns the result of the next scan; nil if no goroutine waits for one; guarded by mu
 	scanCount int          // number of scans that have begun; guarded by mu
 
 	scanning  sync.Mutex // held during a scan and the pause before it
 	notBefore time.Time  // no scan begins before this time; guarded by scanning
 }
 
-// scan is the result of a scan. It contains the state of each process at some time
-// during the scan.
+// scan is the result of one scan of all processes. The state of each process is from some time during the
+// scan.
 type scan struct {
 	number  int // number of this scan, from 1
 	procs   []procfs.Process
@@ -60,7 +61,7 @@ func (s *scanner) scan() *scan {
 	defer s.scanning.Unlock()
 	time.Sleep(time.Until(s.notBefore))
 	s.mu.Lock()
-	s.next = nil // a goroutine that calls freshScan from now on needs another scan
+	s.next = nil // a call of freshScan from now on needs another scan
 	s.scanCount++
 	number := s.scanCount
 	s.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Goroutines that need a scan of all processes at the same time share one. The scan begins after the
-// call of each of them, and only a few scans take place.
+// Goroutines that need a scan of all processes at the same time share one, so only a few scans take place.
+// Each goroutine gets a scan that began after its call.
 func TestScansAreShared(t *testing.T) {
 	var o scanner
 	var all sync.WaitGroup

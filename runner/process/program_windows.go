@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// environment returns a command's environment, sorted. If a name occurs several times, in upper or
-// lower case, the last variable wins. Variables that every program on Windows needs default to those of
-// this process.
+// environment returns a command's environment, sorted. If a name occurs several times, ignoring case, the
+// result contains only the last variable. If env lacks a variable that every program on Windows needs, the
+// result contains that of this process.
 func environment(env []string, cookie string) []string {
 	last := map[string]string{}
 	name := func(e string) string {
-		// Variables with the current directory of a drive begin with =.
+		// The names of some variables begin with =: they contain the current directory of a drive.
 		n, _, _ := strings.Cut(e[min(1, len(e)):], "=")
 		return strings.ToUpper(e[:min(1, len(e))] + n)
 	}
@@ -36,7 +36,7 @@ func environment(env []string, cookie string) []string {
 	return slices.SortedFunc(maps.Values(last), func(a, b string) int { return strings.Compare(name(a), name(b)) })
 }
 
-// envBlock encodes an environment for CreateProcess.
+// envBlock encodes an environment in the form that CreateProcess needs.
 func envBlock(env []string) ([]uint16, error) {
 	var block []uint16
 	for _, e := range env {
@@ -64,8 +64,8 @@ func cmdPath() (string, error) {
 	return system + `\cmd.exe`, err
 }
 
-// findProgram finds a program, by its path relative to the command's directory or in the command's
-// PATH. It searches the command's directory itself only if PATH contains it.
+// findProgram returns the path of a program. A name with a path is relative to dir, the command's working
+// directory. Any other name is searched in the command's PATH, but not in dir.
 func findProgram(name string, env []string, dir string) (string, error) {
 	endings := filepath.SplitList(envValue(env, "PATHEXT"))
 	if len(endings) == 0 {
@@ -100,8 +100,8 @@ func resolveIn(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// findRunnable returns the path of a file with the extension that makes it a program; "" if no such
-// file exists.
+// findRunnable returns the path of an existing program: path itself if it has an extension, or path with
+// one of the endings. It returns "" if no such file exists.
 func findRunnable(path string, endings []string) string {
 	if filepath.Ext(path) != "" {
 		endings = append([]string{""}, endings...)

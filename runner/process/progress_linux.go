@@ -2,8 +2,8 @@ package process
 
 import "time"
 
-// progressFD returns the descriptor of the FIFO for the poll. It returns -1 if there is no FIFO, or if its
-// next read is due later.
+// progressFD returns the descriptor of the FIFO for progress notes, for poll(2). It returns -1 if there is
+// no FIFO, or if the next read must wait.
 func (r *run) progressFD() int32 {
 	if r.command.PrivateDir == nil || !r.nextProgressRead.IsZero() {
 		return -1
@@ -11,8 +11,8 @@ func (r *run) progressFD() int32 {
 	return int32(r.command.PrivateDir.ProgressFD())
 }
 
-// untilProgressRead returns the time until the next read of the notes. It returns a negative duration if
-// none is due.
+// untilProgressRead returns the time until the next read of the progress notes. It returns a negative
+// duration if no read is planned.
 func (r *run) untilProgressRead() time.Duration {
 	if r.nextProgressRead.IsZero() {
 		return -1
@@ -20,8 +20,8 @@ func (r *run) untilProgressRead() time.Duration {
 	return max(0, time.Until(r.nextProgressRead))
 }
 
-// readProgress reads the notes if that is due. The next read is due MinProgressInterval later, so a command that
-// writes notes all the time uses little of this process's time.
+// readProgress reads the progress notes if a read is due. The next read follows MinProgressInterval later,
+// so that a command that writes notes all the time uses little of this process's time.
 func (r *run) readProgress(now time.Time) {
 	if r.enforcingWhileBlocked || r.nextProgressRead.IsZero() || now.Before(r.nextProgressRead) {
 		return

@@ -2,11 +2,11 @@ package process
 
 import "time"
 
-// progressPollInterval is the time between two reads of the notes, which are polled.
+// progressPollInterval is the time between two reads of the file with the command's progress notes.
 const progressPollInterval = 500 * time.Millisecond
 
-// untilProgressRead returns the time until the next read of the notes. It returns a negative duration if
-// none is due.
+// untilProgressRead returns the time until the next read of the progress notes. It returns a negative
+// duration if no read is planned.
 func (r *run) untilProgressRead() time.Duration {
 	if r.command.PrivateDir == nil {
 		return -1
@@ -14,7 +14,7 @@ func (r *run) untilProgressRead() time.Duration {
 	return max(0, time.Until(r.nextProgressRead))
 }
 
-// readProgress reads the notes if that is due.
+// readProgress reads the progress notes if a read is due.
 func (r *run) readProgress(now time.Time) {
 	if r.command.PrivateDir == nil || now.Before(r.nextProgressRead) {
 		return

@@ -13,11 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rolesVariable makes this program play a role in a test.
+// rolesVariable is an environment variable. A process of this program in which it is set does not run
+// tests, but plays the role in its value.
 const rolesVariable = "TEST_ROLE"
 
-// In this program too, the main thread forks no commands (see tree_linux.go). A process that plays
-// a role or is a limiter runs no tests.
+// Lock the main goroutine to the main thread, which must fork no commands (see tree_linux.go). A process
+// that plays a role or is a limiter runs no tests.
 func init() {
 	RunIfLimiter()
 	runtime.LockOSThread()
@@ -46,7 +47,7 @@ func init() {
 	}
 }
 
-// lock locks a pipe that contains data: splice waits for a socket that never has data.
+// lock locks a pipe that contains data, by a splice from a socket that never has data.
 func lock(pipe int) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	for err == nil {
@@ -56,7 +57,8 @@ func lock(pipe int) {
 	}
 }
 
-// startAll starts programs concurrently, with the command line of this one, and does not wait for them.
+// startAll starts programs concurrently, with the same command line as this process. It does not wait for
+// their end.
 func startAll(programs []string) {
 	debug.SetGCPercent(-1) // a collection waits for a child until its exec, and each fork occupies a thread
 	runtime.GOMAXPROCS(2 + len(programs))
@@ -65,8 +67,8 @@ func startAll(programs []string) {
 	}
 }
 
-// lockNotes locks the FIFO for notes: for "soon" shortly after it has written a note, for "late" when
-// its parent has ended.
+// lockNotes locks the FIFO for progress notes. rest is "soon PATH" or "late PATH". With "soon", it locks
+// the FIFO shortly after it has written a note. With "late", it waits until its parent has ended.
 func lockNotes(rest string) {
 	when, path, _ := strings.Cut(rest, " ")
 	fd, err := unix.Open(path, unix.O_RDWR, 0)

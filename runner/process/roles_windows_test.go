@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// roleName marks a process that plays a role. Every command of the tests is this test program; its
-// first argument is the role.
+// roleName is an environment variable that marks a process that plays a role. All commands of the tests run
+// this test program, with the role as the first argument.
 const roleName = "QUEUECTL_TEST_ROLE"
 
 var roles map[string]func(args []string)
@@ -72,7 +72,7 @@ func rolePrint([]string) {
 	os.Stderr.WriteString("err\r\n")
 }
 
-// roleGaps writes zero bytes from time to time. The reader of the pipe sees these writes.
+// roleGaps makes writes of length zero from time to time. The reader of the pipe sees these writes.
 func roleGaps([]string) {
 	for i := range 3 {
 		var n uint32
@@ -81,7 +81,7 @@ func roleGaps([]string) {
 	}
 }
 
-// notePID creates a file with the pid of this process as its name.
+// notePID creates a file in dir that has the pid of this process as its name.
 func notePID(dir string) { os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600) }
 
 // roleTree starts a tree of the given depth. Its child processes do not hold the output open.
@@ -118,7 +118,7 @@ func roleSpin(args []string) {
 	}
 }
 
-// roleHog allocates memory, and fails if it is refused.
+// roleHog allocates memory, and fails if the system refuses memory.
 func roleHog(args []string) {
 	n, _ := strconv.Atoi(args[0])
 	for range n {
@@ -161,7 +161,7 @@ func roleSaver(args []string) {
 	fmt.Print("saved")
 }
 
-// roleRun runs a tree, as a runner does.
+// roleRun runs a command with a process tree, as a runner does.
 func roleRun(args []string) {
 	w := NewWorker(nil)
 	c := command(nil, "tree", args[0], "3")
@@ -238,7 +238,7 @@ func printed(t *testing.T, c *Command) (stdout, stderr string) {
 	}
 }
 
-// notedPIDs returns the pids of the processes that have called notePID.
+// notedPIDs returns the pids of the processes that have called notePID with this directory.
 func notedPIDs(dir string) (pids []uint32) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {
@@ -248,8 +248,8 @@ func notedPIDs(dir string) (pids []uint32) {
 	return pids
 }
 
-// watchTree waits until count processes have called notePID, and opens them. Windows does not reuse the
-// pid of an open process.
+// watchTree waits until count processes have called notePID, and opens handles of them. As long as the
+// handles are open, Windows does not reuse the pids.
 func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); len(notedPIDs(dir)) < count; time.Sleep(5 * time.Millisecond) {

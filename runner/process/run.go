@@ -13,19 +13,19 @@ type runState struct {
 	command   *Command
 	result    *Result
 	startedAt time.Time
-	// lastOutput is the time of the last output, as returned by elapsed. A pause that ends moves it
-	// forward by the length of the pause.
+	// lastOutput is the time of the last output, in nanoseconds on the clock of the method elapsed. The end of
+	// a pause moves it forward by the length of the pause.
 	lastOutput       atomic.Int64
 	startReported    bool // OnStarted was called
 	pause            pauseState
 	mainExited       bool
-	nextProgressRead time.Time // time of the next read of the notes; on Linux, zero while the poll reports new notes
+	nextProgressRead time.Time // time of the next read of progress notes; on Linux, zero if poll(2) will report new notes
 
-	// Times at which the tree is ended. A time is zero while it is not due or has not happened.
+	// Times of the steps that end the tree. A time is zero if its step is not planned and has not happened.
 	termAt      time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
 	killAt      time.Time // time to send SIGKILL, or on Windows to terminate the job object
 	killedAt    time.Time // time when the tree was first killed
-	graceEndsAt time.Time // time when leftover processes are ended
+	graceEndsAt time.Time // time when leftover processes get SIGKILL or are ended
 }
 
 // killRequest holds the request of the latest Kill.
@@ -35,10 +35,11 @@ type killRequest struct {
 	grace     time.Duration
 }
 
-// Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the
-// grace period, SIGKILL. The grace period is for the whole tree and does not depend on when the main
-// process ends. Kill returns true if it came before Run saw the command end; only then does the result
-// contain cause. A later Kill may shorten the grace period, but does not change the cause.
+// Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the grace
+// period, SIGKILL. The grace period applies to the whole tree, and continues if the main process ends
+// earlier. Kill returns true if it was called before Run saw the end of the command. The result then
+// contains cause, unless an earlier Kill has set another cause. A later Kill may shorten the grace period,
+// but does not change the cause.
 func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -75,8 +76,8 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
-// AwaitStuck waits until the processes that the last Run has given up are gone, or stop is closed. It
-// must be called by the goroutine that called Run.
+// AwaitStuck waits until the processes that the last Run could not end are gone, or stop is closed. Only
+// the goroutine that called Run may call it.
 func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; w.isStuck(); pause = min(2*pause, time.Second) {
 		select {
@@ -87,8 +88,8 @@ func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	}
 }
 
-// handleRequests carries out the requests of Kill and Pause. Once the main process has ended, later
-// calls of Kill have no effect, unless the tree is being ended.
+// handleRequests carries out the latest requests of Kill and Pause, and returns the one of Kill. After the
+// main process has ended, a Kill only has an effect if the tree is already being ended.
 func (r *run) handleRequests(now time.Time) killRequest {
 	r.worker.mu.Lock()
 	killed, paused := r.worker.kill, r.worker.pause
@@ -104,9 +105,9 @@ func (r *run) handleRequests(now time.Time) killRequest {
 	return killed
 }
 
-// killDueTime returns when the processes that the main process left behind get SIGKILL: graceEndsAt, or the time
-// that terminate has set. If the tree has already got SIGKILL once, they get no further grace, so the time
-// is graceEndsAt at the latest.
+// killDueTime returns when leftover processes get SIGKILL. This is killAt if terminate was called, and
+// otherwise graceEndsAt. If the tree has already received SIGKILL once, the time is not later than
+// graceEndsAt.
 func (r *run) killDueTime() time.Time {
 	if r.termAt.IsZero() || !r.killedAt.IsZero() && r.graceEndsAt.Before(r.killAt) {
 		return r.graceEndsAt
@@ -121,7 +122,8 @@ func (w *Worker) markEnded() {
 	w.running = false
 }
 
-// fieldError names the field of a job that kept the command from starting. Its text contains no secret.
+// fieldError says which field of a job prevented the start of its command, and why. Its text contains no
+// secret.
 type fieldError struct {
 	field string
 	error
@@ -134,8 +136,8 @@ func (e *fieldError) Error() string { return e.field + ": " + e.error.Error() }
 // Unwrap returns the reason.
 func (e *fieldError) Unwrap() error { return e.error }
 
-// untilNextAction returns the time until Run must act even if the command does nothing, for example
-// because of a timeout. It returns a negative duration if no action is due.
+// untilNextAction returns the time until Run must act even if the command does nothing, for example because
+// of a timeout. It returns a negative duration if no action is planned.
 func (r *run) untilNextAction() time.Duration {
 	next, runTime := time.Duration(-1), r.runTime()
 	dueIn := func(d time.Duration) {
@@ -175,8 +177,9 @@ func ceilMilliseconds(d time.Duration) time.Duration {
 	return min((d+time.Millisecond-1)/time.Millisecond, 1<<30)
 }
 
-// enforce carries out what is due while the main process runs: kills, pauses, timeouts, notes. Only
-// enforce decides whether a kill or a timeout came before the end of the command.
+// enforce does what is due while the main process runs: it carries out kills, pauses and timeouts, and
+// reads progress notes. Only enforce decides whether a kill or a timeout came before the end of the
+// command.
 func (r *run) enforce() {
 	now := time.Now()
 	killed := r.handleRequests(now)
@@ -209,7 +212,7 @@ func (r *run) enforce() {
 			r.killedAt = now
 		}
 		remaining := r.killTree()
-		// Kill again at this time, to reach processes that were being forked during this kill.
+		// Kill again after this delay, to reach processes that were being forked during this kill.
 		r.killAt = now.Add(min(time.Second, r.command.UnkillableAfter))
 		if now.Sub(r.killedAt) >= r.command.UnkillableAfter {
 			r.recordStuckMain(remaining)

@@ -24,8 +24,8 @@ type Worker struct {
 	buffer     []byte
 
 	mu sync.Mutex
-	// running is true until the main process has ended. If the tree is being ended, it is true until
-	// the end of the grace period.
+	// running is true from the start of a command until its main process has ended. If the tree is being
+	// ended, running stays true until the end of the grace period.
 	running  bool
 	pid      int              // pid of the main process
 	uid      uint32           // account that the command runs as
@@ -33,13 +33,13 @@ type Worker struct {
 	pause    pauseRequest     // requests of Pause
 	terminal terminalRequests // pending requests for the running command's terminal, if it has one
 
-	stuck []procfs.Process // processes that Run has given up; used only by the goroutine of Run
+	stuck []procfs.Process // processes that the last Run could not end; used only by the goroutine of Run
 
 	usesNewSessions bool          // start each command in a new session
 	cgroups         *Cgroups      // nil if control groups are unavailable
 	limiterTimeout  time.Duration // how long a limiter may take to execute the command
 
-	cgroup *cgroup // nil before the first command; written by the goroutine of Run with mu held
+	cgroup *cgroup // nil if the worker has none; the goroutine of Run writes it, with mu held
 }
 
 // NewWorker returns a worker. If c is not nil, the worker's commands run in a control group. The
@@ -88,8 +88,8 @@ func (w *Worker) setCgroup(b *cgroup) {
 	w.cgroup = b
 }
 
-// abandonCgroup gives up the control group, because processes may stay in it. The next command gets a new
-// group.
+// abandonCgroup stops using the worker's control group, for example because processes may remain in it. The
+// next command gets a new group.
 func (w *Worker) abandonCgroup() {
 	if b := w.cgroup; b != nil {
 		w.setCgroup(nil)
@@ -97,7 +97,7 @@ func (w *Worker) abandonCgroup() {
 	}
 }
 
-// tree lists the living processes of the running command's tree, except the main process.
+// tree lists the living processes of the running command's tree, except the main process with the pid main.
 func (w *Worker) tree(main int, cookie string) []procfs.Process {
 	w.mu.Lock()
 	b, uid := w.cgroup, w.uid
@@ -114,20 +114,20 @@ func (w *Worker) Close() {
 	w.abandonCgroup()
 }
 
-// signalPasses is how many times Signal scans the tree for processes that have not got the signal yet.
-// The tree may fork between two scans.
+// signalPasses is how often Signal scans the tree at most for processes that have not received the signal.
+// New processes may appear between two scans.
 const signalPasses = 8
 
-// Signal sends a signal once to each process of the running command's tree that the command's
-// account may signal. It does nothing if the command with the main process pid has ended. In a tree
-// that forks without end, some processes may not get the signal.
+// Signal sends a signal once to each process of the running command's tree that the command's account may
+// signal. pid is the main process of the command. If this command has ended, Signal does nothing. If a tree
+// forks all the time, some of its processes may not get the signal.
 func (w *Worker) Signal(pid int, cookie string, signal int) {
 	signalled := map[procfs.Process]bool{}
 	for range signalPasses {
 		w.mu.Lock()
 		current, uid := w.running && w.pid == pid, w.uid
-		// Do not send SIGCONT to a paused tree: it would run during the pause. It gets SIGCONT when the
-		// pause ends.
+		// Do not send SIGCONT to a paused tree, because the tree would then run during the pause. It gets SIGCONT
+		// when the pause ends.
 		if w.pause.wantsPause && unix.Signal(signal) == unix.SIGCONT {
 			current = false
 		}
@@ -151,7 +151,7 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 	}
 }
 
-// maySignal reports whether kill(2) allows an account to signal a process.
+// maySignal reports whether kill(2) allows the account uid to signal a process.
 func maySignal(uid uint32, pid int) bool {
 	real, saved, ok := procfs.UIDs(pid)
 	return ok && (uid == 0 || real == uid || saved == uid)
@@ -178,8 +178,8 @@ type run struct {
 	cgroupFrozen          bool            // the control group has frozen the tree
 	pipesEmpty            bool            // the pipes were empty at the last poll
 	reapedBefore          int64           // value of orphans.reapedCount before the last poll
-	runLock               sync.Mutex      // the goroutine of Run or of enforceWhileBlocked holds it while it uses the run
-	blockTimer            *time.Timer     // timer of a call that may block; nil before the first one
+	runLock               sync.Mutex      // guards the run; held by the goroutine of Run or of enforceWhileBlocked
+	blockTimer            *time.Timer     // starts enforceWhileBlocked if a call blocks; nil before the first such call
 	enforcingWhileBlocked bool            // enforceWhileBlocked is enforcing deadlines
 	endSeenWhileBlocked   bool            // enforceWhileBlocked has seen the end of the main process
 }
@@ -189,7 +189,7 @@ func (w *Worker) wakeRun() {
 	unix.Write(w.wakeEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
 }
 
-// clearWakeEvent resets the eventfd after wakeRun.
+// clearWakeEvent resets the eventfd that wakeRun has set.
 func (w *Worker) clearWakeEvent() {
 	var count [8]byte
 	unix.Read(w.wakeEvent, count[:])
@@ -211,7 +211,7 @@ func (w *Worker) markRunning(c *Command) {
 	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{hasTerminal: c.TTY}
 }
 
-// close releases what the run holds.
+// close releases the descriptors of the run, and answers the calls of Pause that are still pending.
 func (r *run) close() {
 	defer collectGarbageIfDue()
 	r.closeWriteEnds()
@@ -227,7 +227,7 @@ func (r *run) close() {
 	closeDescriptors(&r.pidfd)
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
-	// A wake-up that comes too late for this run must not wake the next run, so remove it.
+	// A wake-up that came too late for this run must not wake the next run, so remove it.
 	if r.worker.kill.requested || r.worker.pause.requested || r.command.TTY {
 		r.worker.clearWakeEvent()
 	}
@@ -248,12 +248,13 @@ func closeDescriptors(fds ...*int) {
 // the tree has closed its write ends. See docs/decisions/0039.
 func (r *run) closeWriteEnds() { closeDescriptors(&r.writeEnds[0], &r.writeEnds[1]) }
 
-// superviseMain reads the output until the main process has ended. It enforces timeouts and carries out kills.
+// superviseMain reads the command's output until the main process has ended. It enforces timeouts and
+// carries out kills and pauses.
 func (r *run) superviseMain() {
 	for !r.mainExited {
 		fds := [6]unix.PollFd{
-			// The pidfd comes first. If it is ready, the same poll sees all output and notes that the
-			// process wrote before its end.
+			// poll(2) checks the pidfd first. So if the main process has ended, the same poll sees all output and
+			// progress notes that it wrote before its end.
 			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
@@ -291,7 +292,7 @@ func (r *run) superviseMain() {
 	}
 }
 
-// pollTimeoutMillis returns how long the poll may take, in milliseconds: until the next deadline. It returns -1 if
+// pollTimeoutMillis returns the time until the next deadline of the run, in milliseconds. It returns -1 if
 // there is no deadline.
 func (r *run) pollTimeoutMillis() int {
 	next := r.untilNextAction()
@@ -306,18 +307,18 @@ func (r *run) pollTimeoutMillis() int {
 	return int(ceilMilliseconds(next))
 }
 
-// terminate sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
-// so that they can handle SIGTERM.
+// terminate sends SIGTERM to the tree, and plans SIGKILL for the end of the grace period. It wakes stopped
+// processes so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
 		var others []procfs.Process
-		// List the processes outside the main group before sending SIGTERM. So processes that the
-		// command starts later, in order to end cleanly, do not get SIGTERM.
+		// List the processes outside the main group before sending SIGTERM. The command may start further
+		// processes in order to end cleanly, and these must not get SIGTERM.
 		if grace > 0 {
 			others = slices.DeleteFunc(r.remainingProcesses(), func(p procfs.Process) bool { return p.PGID == r.pid })
 			now = time.Now()
 		}
-		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so its group id is not reused
+		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped yet, so its group id cannot be reused
 		unix.Kill(-r.pid, unix.SIGCONT)
 		if r.command.TTY && needsHangup(r.pid) {
 			unix.Kill(r.pid, unix.SIGHUP)
@@ -326,7 +327,8 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			sendSignal(p, unix.SIGTERM, nil)
 			sendSignal(p, unix.SIGCONT, nil)
 		}
-		// The tree must run to handle SIGTERM; without a grace period, SIGKILL ends a frozen tree.
+		// A frozen tree must run to handle SIGTERM. Without a grace period, SIGKILL ends the tree although it is
+		// frozen.
 		if grace > 0 && r.pause.isPaused {
 			r.resumeTree()
 			now = time.Now()
@@ -336,7 +338,8 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 	r.killAt = now.Add(grace)
 }
 
-// readPipe reads once from a pipe, at most as much as fits into the buffer. It returns the number of bytes.
+// readPipe reads once from pipe i, at most as much as fits into the buffer. It returns the number of bytes
+// read.
 func (r *run) readPipe(i int) (n int) {
 	var err error
 	r.callBlocking(func() { n, err = unix.Read(r.pipes[i], r.worker.buffer) })

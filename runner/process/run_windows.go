@@ -18,19 +18,19 @@ import (
 // goroutine may call Kill.
 type Worker struct {
 	systemCalls *systemCalls
-	nullDevice  windows.Handle // NUL
+	nullDevice  windows.Handle // handle of NUL, which is empty input
 	wakeEvent   windows.Handle // event that ends the wait of Run's goroutine
 	buffers     [2][]byte
 
 	mu sync.Mutex
-	// running is true until the main process has ended. If the tree is being ended, it is true until
-	// the end of the grace period.
+	// running is true from the start of a command until its main process has ended. If the tree is being
+	// ended, running stays true until the end of the grace period.
 	running bool
 	tree    *tree        // tree of the running command
 	kill    killRequest  // request of Kill
 	pause   pauseRequest // requests of Pause
 
-	stuck *tree // tree that Run has given up; used only by the goroutine of Run
+	stuck *tree // tree that the last Run could not end; used only by the goroutine of Run
 }
 
 // NewWorker returns a worker. It opens no resources before its first command.
@@ -75,9 +75,9 @@ const (
 	sigbreak = 21
 )
 
-// Signal sends a signal to the whole tree of the running command. It does nothing if the command
-// with the main process pid has ended. SIGINT, SIGTERM and SIGBREAK are sent as CTRL_BREAK. SIGKILL
-// ends the tree. Other signals are ignored.
+// Signal sends a signal to the whole tree of the running command. pid is the main process of the command.
+// If this command has ended, Signal does nothing. It sends SIGINT, SIGTERM and SIGBREAK as CTRL_BREAK. For
+// SIGKILL, it ends the tree. It ignores other signals.
 func (w *Worker) Signal(pid int, _ string, signal int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,8 +92,8 @@ func (w *Worker) Signal(pid int, _ string, signal int) {
 	}
 }
 
-// isLimiterStarting returns false: the limits of a job object apply from the start, so commands need no
-// limiter.
+// isLimiterStarting returns false: commands on Windows need no limiter, because the limits of a job object
+// apply from the start.
 func (*run) isLimiterStarting() bool { return false }
 
 // run is the state of one command that is running.
@@ -105,12 +105,12 @@ type run struct {
 	ioGoroutines    sync.WaitGroup // goroutines that read the output and write the input
 	pipeEOF         chan struct{}  // receives one value for each pipe at end of file
 	pipesOpen       int            // number of pipes not yet at end of file
-	startAwakeTime  time.Duration  // start of the command, on a clock that stops while the machine sleeps
-	hasPrinted      atomic.Bool    // something was printed
+	startAwakeTime  time.Duration  // time of the start, on a clock that stops while the machine sleeps
+	hasPrinted      atomic.Bool    // the command has printed something
 	breakFailed     bool           // CTRL_BREAK could not be sent
-	progressPending bool           // ProgressHandler.HandleProgress must be called again, even if there are no new notes
+	progressPending bool           // HandleProgress must be called again, even without new notes
 
-	suspendedProcesses map[uint32]windows.Handle // handles of the processes that a pause has suspended, by pid
+	suspendedProcesses map[uint32]windows.Handle // handles of the processes that freezeTree has suspended, by pid
 }
 
 // wakeRun ends the wait of Run's goroutine.
@@ -128,7 +128,7 @@ func (w *Worker) markRunning(*Command) {
 	w.running, w.tree, w.kill, w.pause = true, nil, killRequest{}, pauseRequest{}
 }
 
-// close releases what the run holds. It unblocks the goroutines that read and write, even if another
+// close releases the handles of the run. It unblocks the goroutines that read and write, even if another
 // process keeps a pipe open.
 func (r *run) close() {
 	for _, f := range []*os.File{r.stdinPipe, r.pipes[0], r.pipes[1]} {
@@ -139,7 +139,7 @@ func (r *run) close() {
 	r.ioGoroutines.Wait()
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
-	if r.worker.kill.requested || r.worker.pause.requested { // a late interrupt must not wake the next run
+	if r.worker.kill.requested || r.worker.pause.requested { // a late wake-up must not wake the next run
 		windows.ResetEvent(r.worker.wakeEvent)
 	}
 	r.worker.failPendingPauses()
@@ -152,7 +152,8 @@ func (r *run) close() {
 	}
 }
 
-// superviseMain waits until the main process has ended. It enforces timeouts and carries out kills.
+// superviseMain waits until the main process has ended. It enforces timeouts and carries out kills and
+// pauses.
 func (r *run) superviseMain() {
 	events := []windows.Handle{r.tree.mainHandle, r.worker.wakeEvent}
 	for !r.mainExited {
@@ -166,7 +167,7 @@ func (r *run) superviseMain() {
 	}
 }
 
-// pollTimeoutMillis returns how long to wait, in milliseconds: until the next deadline.
+// pollTimeoutMillis returns the time until the next deadline of the run, in milliseconds.
 func (r *run) pollTimeoutMillis() uint32 {
 	next := r.untilNextAction()
 	if r.tree.messagePort != 0 && (next < 0 || next > time.Second) {
@@ -178,8 +179,8 @@ func (r *run) pollTimeoutMillis() uint32 {
 	return uint32(ceilMilliseconds(next))
 }
 
-// terminate sends CTRL_BREAK to the main process's group, and ends the job object after the grace
-// period. A process that has no console, or ignores CTRL_BREAK, gets the same grace period. If
+// terminate sends CTRL_BREAK to the main process's group, and plans the end of the job object for the end
+// of the grace period. A process that has no console, or ignores CTRL_BREAK, gets the same grace period. If
 // CTRL_BREAK cannot be sent, there is no grace period.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
@@ -187,7 +188,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			r.resumeTree()
 			now = time.Now()
 		}
-		// The process handle is open, so the group id is not reused.
+		// The handle of the main process is open, so its group id cannot be reused.
 		r.breakFailed = r.worker.systemCalls.sendCtrlBreak(r.tree.pid) != nil
 		r.termAt = now
 	}
@@ -197,7 +198,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 	r.killAt = now.Add(grace)
 }
 
-// readPipe reads a pipe until end of file.
+// readPipe reads pipe i until end of file.
 func (r *run) readPipe(i int) {
 	for {
 		n, err := r.pipes[i].Read(r.worker.buffers[i])

@@ -110,7 +110,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// Leftover processes are ended with the command, whether or not they hold its output open.
+// Leftover processes are ended with the command, even if they hold its output open.
 func TestLeftoversAreEnded(t *testing.T) {
 	for _, outputUse := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
@@ -145,7 +145,7 @@ func TestBackgroundProcessSurvives(t *testing.T) {
 	}
 }
 
-// A process that cannot be ended is given up after UnkillableAfter, and AwaitStuck waits for it.
+// If a process cannot be ended, Run returns after UnkillableAfter, and AwaitStuck waits for the process.
 func TestStuckProcess(t *testing.T) {
 	for _, role := range []string{"sleep", "behind"} {
 		w := NewWorker(nil)
@@ -219,7 +219,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	if r, _, _ = runWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
 		t.Errorf("after SIGKILL the result is %+v, want exit code 1", r)
 	}
-	// This call fails as in a process without a console.
+	// Make sending CTRL_BREAK fail, as in a process without a console.
 	sys.sendCtrlBreak = func(uint32) error { return windows.ERROR_INVALID_HANDLE }
 	c = command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
@@ -229,7 +229,7 @@ func TestEndingCommandGetsBreakFirst(t *testing.T) {
 	}
 }
 
-// A tree that is being ended has the whole grace period, whether or not its main process has ended. The
+// A tree that is being ended has the whole grace period, even if its main process has already ended. The
 // run is over when the last process of the tree has ended. A later kill shortens the grace period.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	w := NewWorker(nil)
@@ -274,8 +274,8 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	}
 }
 
-// If the session of the user ends, Windows ends all its processes. A command that fails at that time,
-// or cannot start, is reported with SessionWasEnding. A command that succeeds or times out is not.
+// If the login session of the user ends, Windows ends all its processes. If a command fails or cannot start
+// at that time, its result has SessionWasEnding set. If it succeeds or times out, it has not.
 func TestFailureAtSessionEndIsReported(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -315,7 +315,7 @@ func TestConsoleEventsForRunner(t *testing.T) {
 	}
 }
 
-// A command gets CTRL_BREAK and may end by itself.
+// A command that handles CTRL_BREAK can end by itself.
 func TestCommandHandlesBreak(t *testing.T) {
 	skip.UnderWine(t, "needs Windows, because Wine lacks the feature; tests with a fake job object have the rest")
 	c := command(t, "break")

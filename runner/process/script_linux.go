@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// shellProgram runs scripts that name no interpreter, as execvp(3) does.
+// shellProgram is the shell that runs scripts that name no interpreter. execvp(3) does the same.
 const shellProgram = "/bin/sh"
 
 // scriptHeadBytes is how many bytes of a file the kernel reads to find its interpreter (BINPRM_BUF_SIZE).
@@ -28,15 +28,16 @@ const programHeadBytes = 4 << 10
 // maxInterpreters limits a chain of interpreters. The kernel has the same limit.
 const maxInterpreters = 5
 
-// mayBeShellScript reports whether a file that the kernel cannot execute may be a shell script. Like other
-// shells, it treats a file with a NUL in its first line as a program for another machine.
+// mayBeShellScript reports whether a file that the kernel cannot execute may be a shell script. head is the
+// start of the file. As in common shells, a file with a NUL in its first line is not a script, but a
+// program for another machine.
 func mayBeShellScript(head []byte) bool {
 	line, _, _ := bytes.Cut(head[:min(len(head), scriptHeadBytes)], []byte("\n"))
 	return bytes.IndexByte(line, 0) < 0
 }
 
 // needsShell reports whether /bin/sh must run the program if the kernel cannot execute it. If the file
-// cannot be read, it returns true, and the shell reports the error.
+// cannot be read, needsShell returns true, so that the shell reports the error.
 func (r *run) needsShell() bool {
 	head, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) { return readHead(r.resolvePath(r.path)) }, nil)
 	return err != nil || mayBeShellScript(head)
@@ -62,11 +63,13 @@ func readHead(path string) ([]byte, error) {
 	return head[:max(n, 0)], err
 }
 
-// interpreterErrors are errors of execve that may be about the program's interpreter.
+// interpreterErrors lists errors of execve that may be about the program's interpreter instead of the
+// program.
 var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
 
-// explainInterpreterError returns an error that names the program's interpreter or dynamic loader, if that
-// cannot be executed. Otherwise it returns err. The kernel uses the same error number in both cases.
+// explainInterpreterError explains the error of a failed execve. The kernel uses the same error numbers for
+// a program and for its interpreter or dynamic loader. If the interpreter or the loader cannot be executed,
+// the returned error names it. Otherwise explainInterpreterError returns err.
 func (r *run) explainInterpreterError(err error) error {
 	isErr := func(target error) bool { return errors.Is(err, target) }
 	if r.path == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
@@ -79,7 +82,8 @@ func (r *run) explainInterpreterError(err error) error {
 	return found
 }
 
-// checkInterpreters returns the first error in the program's chain of interpreters, or nil.
+// checkInterpreters returns the first error in the program's chain of interpreters, or nil. An interpreter
+// can be a script with its own interpreter, and so on.
 func (r *run) checkInterpreters() error {
 	path := r.path
 	var chain []fs.FileInfo
@@ -107,7 +111,8 @@ func (r *run) checkInterpreters() error {
 	return nil
 }
 
-// checkExecutable returns the reason why the kernel cannot execute a file of any format, or nil.
+// checkExecutable returns the reason why the kernel cannot execute a file, regardless of its format, or
+// nil.
 func checkExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -122,8 +127,8 @@ func checkExecutable(path string) error {
 	return err
 }
 
-// interpreterHint returns advice about an interpreter that cannot be executed; "" if the error is
-// clear.
+// interpreterHint returns advice about an interpreter that cannot be executed. It returns "" if no advice
+// is needed.
 func interpreterHint(interpreter, script string) string {
 	switch {
 	case strings.HasSuffix(interpreter, "\r"):
@@ -134,8 +139,8 @@ func interpreterHint(interpreter, script string) string {
 	return ""
 }
 
-// interpreterOf returns the interpreter of a file that starts with head: the name after #!, or a
-// program's dynamic loader. It returns "" if head names none.
+// interpreterOf returns the interpreter of a file: the name after #! in a script, or the dynamic loader of
+// a program. head is the start of the file. interpreterOf returns "" if head names no interpreter.
 func interpreterOf(head []byte) string {
 	if name, ok := bytes.CutPrefix(head[:min(len(head), scriptHeadBytes)], []byte("#!")); ok {
 		name = bytes.TrimLeft(name, " \t")
@@ -150,8 +155,8 @@ func interpreterOf(head []byte) string {
 	return ""
 }
 
-// loaderOf returns the dynamic loader that an ELF program names (elf(5)); "" if head does not contain
-// it.
+// loaderOf returns the dynamic loader that an ELF program names (elf(5)). head is the start of the program.
+// loaderOf returns "" if head does not contain the name.
 func loaderOf(head []byte) string {
 	number := func(at uint64, size int) uint64 {
 		if at > uint64(len(head)) || len(head[at:]) < size {

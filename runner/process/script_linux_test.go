@@ -39,7 +39,7 @@ func elfNeeding(t *testing.T, loader string) string {
 	return string(b) + loader + "\x00"
 }
 
-// withAndWithoutLimits runs a command twice: directly, and with a limiter.
+// withAndWithoutLimits runs a command twice, with a limiter and without, and calls check with each result.
 func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, stdout string)) {
 	t.Helper()
 	check(runLimited(t, command(t, argv...)))
@@ -122,7 +122,7 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 	}
 }
 
-// A script without #! is run by /bin/sh with its path and arguments, as execvp(3) does.
+// /bin/sh runs a script without #!, with the path and the arguments of the script. execvp(3) does the same.
 func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	for name, script := range map[string]string{
 		"no line":    "echo \"$#:$1:$2\"\n",

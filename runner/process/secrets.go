@@ -14,8 +14,8 @@ const (
 	minMaskedBytes = 4
 )
 
-// buildEnv returns the command's environment with its secrets. If r.command.MaskSecrets is set, the secrets
-// are masked in the output.
+// buildEnv returns the command's environment, including its secrets. If r.command.MaskSecrets is set,
+// buildEnv also makes the output log mask the secrets.
 func (r *run) buildEnv() (env []string, err error) {
 	if len(r.command.Secrets) == 0 {
 		return r.command.Env, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// readSecret reads a file with the rights of the command's account.
+// readSecret reads the file of a secret with the rights of the command's account.
 func (r *run) readSecret(path string) ([]byte, error) {
 	raw, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) {
 		fd, err := openStdin(path)

@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/runner/privdir"
 )
 
-// readSecret reads a file.
+// readSecret reads the file of a secret.
 func (r *run) readSecret(path string) ([]byte, error) {
 	h, err := openStdin(path)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// Kill sends SIGKILL to the process pid if its start time equals ticks. If the start times differ, the
-// kernel has given the pid to another process, which Kill spares. If owner is not nil, the process must
-// also belong to that account.
+// Kill sends SIGKILL to the process pid if its start time is ticks, in clock ticks since boot. A different
+// start time means that the kernel has given the pid to another process; Kill then does nothing. If owner
+// is not nil, the process must also belong to that account.
 func Kill(pid int, ticks int64, owner *uint32) error {
 	return signalProcess(pid, ticks, owner, unix.SIGKILL)
 }
@@ -23,7 +23,8 @@ func signalProcess(pid int, ticks int64, owner *uint32, signal unix.Signal) erro
 		func() bool { return owner == nil || IsOwnedBy(*owner, pid) })
 }
 
-// IsOwnedBy reports whether a process belongs to an account: whether its real user id is uid.
+// IsOwnedBy reports whether the process pid belongs to the account uid, that is, whether its real user id
+// is uid.
 func IsOwnedBy(uid uint32, pid int) bool {
 	real, _, ok := procfs.UIDs(pid)
 	return ok && real == uid

@@ -2,8 +2,8 @@ package process
 
 import "golang.org/x/sys/windows"
 
-// Kill ends the process pid if its start time equals started. If the start times differ, Windows has
-// given the pid to another process, which Kill spares.
+// Kill ends the process pid if its start time, in units of 100 ns since 1601, is started. A different start
+// time means that Windows has given the pid to another process; Kill then does nothing.
 func Kill(pid int, started int64, _ *uint32) error {
 	h, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	if err == windows.ERROR_INVALID_PARAMETER {

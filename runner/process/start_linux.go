@@ -19,8 +19,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// inheritedUmask is the umask of this process, set by Prepare. A command with this umask needs no
-// thread with a separate umask. See docs/decisions/0053.
+// inheritedUmask is the umask of this process, set by Prepare. A command with another umask must be started
+// from a thread with a separate umask. See docs/decisions/0053.
 const inheritedUmask = 0o022
 
 // start starts the command. If it fails, the result contains the reason.
@@ -81,7 +81,7 @@ func (r *run) start() bool {
 func (r *run) execute(attr *syscall.ProcAttr) error {
 	path, argv := r.path, r.command.Argv
 	err := r.startProcess(path, argv, attr)
-	// An earlier command may have removed or changed the control group, so one failed start is repeated
+	// An earlier command may have removed or changed the control group. So after a failed start, try once more
 	// in a new group.
 	if r.worker.cgroup != nil && errors.As(err, new(*runas.ShortageError)) {
 		r.worker.abandonCgroup()
@@ -95,12 +95,13 @@ func (r *run) execute(attr *syscall.ProcAttr) error {
 	return err
 }
 
-// pidfdNotCreated is the value of pidfd before a start. It remains if the start creates no child. Once a
-// child exists, syscall.ForkExec sets pidfd, and sets it to -1 if the start then fails.
+// pidfdNotCreated is the value of pidfd before a start. If the start creates no child, pidfd keeps this
+// value. If a child is created, syscall.ForkExec sets pidfd: to the descriptor, or to -1 if the start then
+// fails.
 const pidfdNotCreated = -2
 
-// startProcess starts the program, in the worker's control group if it has one. An error that occurs in the
-// child counts as the command's fault, because the child already has the command's account and
+// startProcess starts the program, in the worker's control group if the worker has one. If an error occurs
+// in the child, it counts as the command's fault: the child already has the command's account and
 // directory.
 func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (err error) {
 	if b := r.worker.cgroup; b != nil && b.wasUsed && r.command.Limits.Tasks != 0 {
@@ -123,7 +124,7 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	if b := r.worker.cgroup; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.wasUsed = true, b.dirFD, true
 		if b.countsAllGroups {
-			b.takeOOMKills() // discard counts of earlier commands
+			b.takeOOMKills() // discard the kills of earlier commands
 		}
 	}
 	number := orphans.beginFork()
@@ -163,8 +164,8 @@ func (r *run) setCgroupLimits() (missing []string, err error) {
 	return slices.DeleteFunc(missing, func(name string) bool { return !requested[name] }), err
 }
 
-// openPipes creates the output pipes. They belong to the command's account, so that the command can
-// open /dev/stdout.
+// openPipes creates the output pipes. It gives them to the command's account, so that the command can open
+// /dev/stdout.
 func (r *run) openPipes() error {
 	for i := range r.pipes {
 		var p [2]int
@@ -211,9 +212,9 @@ func (r *run) openInput() (fd int, err error) {
 	return fd, r.chown(fd)
 }
 
-// descriptorsExhausted reports whether opening a command's file failed because no file descriptors are left
-// in this process or system. A user's own file system can return the same error numbers. So
-// descriptorsExhausted checks whether this process can open any file.
+// descriptorsExhausted reports whether err, from opening a command's file, means that this process or
+// system has no file descriptors left. A file system of a user can return the same error numbers. So
+// descriptorsExhausted also checks whether this process can still open a file.
 func descriptorsExhausted(err error) bool {
 	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
 		return false
@@ -224,10 +225,10 @@ func descriptorsExhausted(err error) bool {
 }
 
 func openStdin(path string) (int, error) {
-	// O_NONBLOCK: opening a FIFO must not wait for its writer.
+	// With O_NONBLOCK, opening a FIFO does not wait for a writer.
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
-	// RESOLVE_NO_MAGICLINKS: links in /proc lead to files that this process has open, without a
-	// permission check.
+	// RESOLVE_NO_MAGICLINKS forbids links in /proc that would give access, without a permission check, to
+	// files that this process has open.
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
 	// The system call openat2 is missing before Linux 5.6, and some sandboxes block it.
 	if err == unix.ENOSYS || err == unix.EPERM {
@@ -256,8 +257,8 @@ func openStdin(path string) (int, error) {
 // (ETXTBSY).
 const busyTries = 3
 
-// forkExec starts a program. To set another umask, it uses a thread that does not share its file-system
-// attributes. The thread restores inheritedUmask at the end.
+// forkExec starts a program with a umask. If this is not inheritedUmask, forkExec uses a thread whose umask
+// is separate from that of the other threads. The thread restores inheritedUmask at the end.
 func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
 	tries := 0
 	start := func() (int, error) {
@@ -271,7 +272,8 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 			if err != syscall.ETXTBSY || tries == busyTries {
 				return pid, err
 			}
-			// A concurrent fork of this process may hold the newly written file open until its exec.
+			// Another child that this process is just starting may keep the program's file open for writing until
+			// its exec, so try again.
 			tries++
 			time.Sleep(time.Millisecond)
 		}
@@ -289,8 +291,8 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	return start()
 }
 
-// startFailed records why a command did not start. Either this process lacks a resource, or the command
-// itself is wrong. In the second case, the exit code is the one that a shell would return.
+// startFailed records in the result why a command did not start. Either this process lacks a resource, or
+// the command itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
 	r.result.EndedAt = time.Now()
 	if errors.As(err, new(*runas.ShortageError)) {
@@ -334,10 +336,10 @@ func checkEnterable(dir string) error {
 func (r *run) resolveProgram() (path string, err error) {
 	c := r.command
 	if strings.HasPrefix(c.Argv[0], "-") && strings.Contains(c.Argv[0], "/") {
-		return "./" + c.Argv[0], nil // a shell that runs it would parse a leading "-" as an option
+		return "./" + c.Argv[0], nil // a shell that runs this script would parse a leading "-" as an option
 	}
 	if strings.Contains(c.Argv[0], "/") {
-		return c.Argv[0], nil // if this path is wrong, execve returns the error
+		return c.Argv[0], nil // if this path is wrong, execve will return the error
 	}
 	return runas.LookUp(c.RunAs, func() (string, error) {
 		return findInPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(runas.LookUpTimeout))

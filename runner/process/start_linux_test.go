@@ -75,8 +75,8 @@ func leasedProgram(t *testing.T, program string) (path string) {
 	return path
 }
 
-// An error about a file that a command names is never a shortage, because users can make the kernel
-// return any error number. It is lasting if the file is missing or of the wrong kind.
+// An error about a file that a command names is never a shortage, because users can make the kernel return
+// any error number. If the file is missing or of the wrong kind, the error is permanent.
 func TestUnusableFileIsNotAShortage(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -113,8 +113,8 @@ func TestUnusableFileIsNotAShortage(t *testing.T) {
 	}
 }
 
-// If an account has reached its limit of processes, the kernel refuses the start of its program. That
-// is the fault of the account, not a shortage of this process.
+// If an account has reached its limit of processes, the kernel refuses to start its program. This is the
+// fault of the account, not a shortage of this process.
 func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; "+
 		".ci/run runs it as root, and TestJobsOwnFaultUsesAttempts has the same refusal")

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// StartWatcher watches the children that another process is starting: those that have not executed a
-// program yet. Until then, a child shares the memory and therefore the command line of its parent. One
-// goroutine at a time may use a StartWatcher.
+// StartWatcher watches the children that another process is starting, and ends those that hang. A child
+// that has not executed a program yet shares the memory of its parent, so it has the same command line. By
+// this, a StartWatcher recognises it. One goroutine at a time may use a StartWatcher.
 type StartWatcher struct {
 	pid      int
 	cmdline  string
@@ -25,8 +25,8 @@ type StartWatcher struct {
 // startingChild is a process between fork and exec.
 type startingChild struct {
 	startTicks int64         // time of the fork, in clock ticks since boot
-	age        time.Duration // observed time since it was first seen
-	lastSeen   time.Time     // time when it was last seen
+	age        time.Duration // observed time since the child was first seen
+	lastSeen   time.Time     // time when the child was last seen
 }
 
 // NewStartWatcher returns a StartWatcher for the children of the process pid.
@@ -39,14 +39,15 @@ func NewStartWatcher(pid int) (*StartWatcher, error) {
 	return &StartWatcher{pid: pid, cmdline: string(cmdline)}, nil
 }
 
-// KillHungStarts sends SIGKILL to a child that is stopped by a signal, is traced, or has been without a
-// program for the duration limit. Call it periodically. Of the time between two calls, at most step is
-// added to the age of a child. So a child does not look hung after the machine was suspended.
+// KillHungStarts looks at the children that have not executed a program yet. It sends SIGKILL to a child
+// that is stopped by a signal, is traced, or has existed for the duration limit. Call it periodically. Each
+// call adds at most step to the age of a child. So a child does not seem to hang after the machine was
+// suspended.
 func (s *StartWatcher) KillHungStarts(limit, step time.Duration) {
 	children := map[int]startingChild{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
 	for _, thread := range threads {
-		raw, _ := os.ReadFile(thread) // an ended thread has no children
+		raw, _ := os.ReadFile(thread) // ignore an error: an ended thread has no children
 		for word := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(word)); err == nil {
 				s.checkChild(pid, limit, step, children)
@@ -56,7 +57,8 @@ func (s *StartWatcher) KillHungStarts(limit, step time.Duration) {
 	s.children = children
 }
 
-// checkChild ends a child if it hangs. Otherwise, it records a child that has no program yet.
+// checkChild looks at one child that may have no program yet. It kills the child if it hangs, and otherwise
+// records it in children.
 func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children map[int]startingChild) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -68,7 +70,7 @@ func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children m
 		return
 	}
 	cmdline, ok := procfs.ReadMemory(pid, func() string {
-		// An orphan of a job has another command line.
+		// Compare command lines, because an orphan of a job has another command line than this child's parent.
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return string(cmdline)
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// KillHungStarts ends only children that hang: those that are stopped, and those that have not executed a
-// program for too long. It measures that time for each child separately.
+// KillHungStarts ends only children that hang: those that are stopped, and those that take too long to
+// execute a program. It measures this time for each child separately.
 func TestEndHungSparesOtherChildren(t *testing.T) {
 	program := leasedProgram(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
@@ -28,7 +28,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	var s *StartWatcher
-	// Start returns during the exec, before the command line is set.
+	// Wait, because Start returns during the exec, before the command line is set.
 	waitUntil(t, "the process has the command line of this test", func() bool {
 		var err error
 		s, err = NewStartWatcher(cmd.Process.Pid)

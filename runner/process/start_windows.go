@@ -28,7 +28,7 @@ func (r *run) start() bool {
 	r.startedAt, r.startAwakeTime = time.Now(), r.worker.systemCalls.awakeTime()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
 	std := [3]windows.Handle{r.worker.nullDevice, 0, 0}
-	defer func() { // the command has its own copies of these handles
+	defer func() { // close this process's copies, because the command has its own
 		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDevice {
 			closeHandles(std[0])
 		}
@@ -47,7 +47,7 @@ func (r *run) start() bool {
 	}
 	if r.stdinPipe != nil {
 		r.ioGoroutines.Go(func() {
-			io.WriteString(r.stdinPipe, r.command.Stdin) // stops when the command stops reading
+			io.WriteString(r.stdinPipe, r.command.Stdin) // returns early if the command closes its standard input
 			r.stdinPipe.Close()
 		})
 	}
@@ -104,7 +104,7 @@ func (r *run) startMain(std [3]windows.Handle) error {
 	if err != nil {
 		return &fieldError{"cwd", err, IsPermanent(err)}
 	}
-	defer windows.CloseHandle(cwd) // the directory must exist until the program runs in it
+	defer windows.CloseHandle(cwd) // the open handle keeps the directory until the program runs in it
 	env := environment(base, r.command.Cookie)
 	block, err := envBlock(env)
 	if err != nil {
@@ -150,7 +150,8 @@ func (r *run) startMain(std [3]windows.Handle) error {
 	return nil
 }
 
-// commandLine returns the path of the program and its command line. A batch file is run by cmd.exe.
+// commandLine returns the path of the program and its command line. For a batch file, these are the path of
+// cmd.exe and a command line for it.
 func (r *run) commandLine(env []string) (path, line string, err error) {
 	path, err = findProgram(r.command.Argv[0], env, r.command.Dir)
 	if err != nil {
@@ -171,8 +172,9 @@ func (r *run) commandLine(env []string) (path, line string, err error) {
 	return path, line, err
 }
 
-// memoryLimitError classifies an error of starting a program. If the machine has at least as much free
-// memory as the command's own limit, that limit has caused a lack of memory.
+// memoryLimitError explains err, the error of starting a program, if the command's own memory limit has
+// caused it. It assumes this for a lack of memory if the machine has at least as much free memory as the
+// limit.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.command.Limits.MemoryBytes; l > 0 && isAny(err, memoryErrors) &&
 		r.worker.systemCalls.freeMemory() >= uint64(l) {
@@ -185,18 +187,18 @@ func isAny(err error, list []syscall.Errno) bool {
 	return slices.ContainsFunc(list, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// inheritableAttributes makes a handle inheritable. A command still inherits only the handles that its start
-// lists.
+// inheritableAttributes makes a new handle inheritable. A command still inherits only the handles that
+// startMain lists.
 var inheritableAttributes = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})),
 	InheritHandle: 1}
 
-// openInherited opens a file that a command may inherit. If the path leads to a pipe of another
-// program, that program cannot impersonate this account.
+// openInherited opens a file whose handle a command may inherit. If path is a pipe of another program, that
+// program cannot use the rights of this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
 	return open(path, access, flags|windows.SECURITY_SQOS_PRESENT|windows.SECURITY_IDENTIFICATION, &inheritableAttributes)
 }
 
-// open opens an existing file or directory, which other processes can still change or remove.
+// open opens an existing file or directory. Other processes can still change or remove it.
 func open(path string, access, flags uint32, rights *windows.SecurityAttributes) (windows.Handle, error) {
 	path16, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -224,8 +226,8 @@ var ownerOnlyAttributes = sync.OnceValues(func() (*windows.SecurityAttributes, e
 		SecurityDescriptor: sd}, nil
 })
 
-// createPipe creates a pipe to or from a command. Closing this process's end unblocks its reads and writes at
-// any time. The command's end is an ordinary handle.
+// createPipe creates a pipe to or from a command. Closing parentEnd unblocks reads and writes on it at any
+// time. childEnd is an ordinary handle for the command.
 func createPipe(access uint32) (parentEnd *os.File, childEnd windows.Handle, err error) {
 	rights, err := ownerOnlyAttributes()
 	name := `\\.\pipe\queuectl-` + rand.Text()
@@ -264,8 +266,7 @@ func isPipeOpen(f *os.File) (yes bool) {
 }
 
 func openStdin(path string) (windows.Handle, error) {
-	// The flag allows opening a directory. The code below then rejects the directory with a clear
-	// error.
+	// FILE_FLAG_BACKUP_SEMANTICS also opens a directory, which the code below then rejects with a clear error.
 	h, err := openInherited(path, windows.GENERIC_READ, windows.FILE_FLAG_BACKUP_SEMANTICS)
 	if err != nil {
 		return 0, err
@@ -285,8 +286,8 @@ func openStdin(path string) (windows.Handle, error) {
 	return h, nil
 }
 
-// startFailed records why a command did not start. Either this process lacks a resource, or the command
-// itself is wrong. In the second case, the exit code is the one that a shell would return.
+// startFailed records in the result why a command did not start. Either this process lacks a resource, or
+// the command itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
 	r.result.EndedAt, r.result.SessionWasEnding = time.Now(), r.worker.systemCalls.sessionEnding()
 	if errors.As(err, new(*nameTakenError)) || isAny(err, shortageErrors) || isAny(err, memoryErrors) {
@@ -308,9 +309,9 @@ func (r *run) startFailed(err error) {
 	r.result.CannotStart, r.result.Error = IsPermanent(err), fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], err)
 }
 
-// shortageErrors are the errors of Windows for a lack of processes, handles or kernel memory, and for
-// internal errors of Windows. None of them is the command's fault. memoryErrors are the errors for a
-// lack of memory for a program.
+// shortageErrors lists the errors for a lack of processes, handles or kernel memory, and for internal
+// errors of Windows. None of them is the command's fault. memoryErrors lists the errors for a lack of
+// memory for a program.
 var (
 	shortageErrors = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED,
@@ -323,16 +324,16 @@ var (
 	}
 )
 
-// openCwd opens the working directory of a command with the access that the command needs. Windows
-// would start a program that may not enter its directory in another directory. It returns 0 if dir is
-// "". The caller closes the handle.
+// openCwd opens the working directory of a command with the access that the command needs. It returns an
+// error if the command may not enter the directory, because Windows would then start the program in another
+// directory. It returns 0 if dir is "". The caller closes the handle.
 func openCwd(dir string) (windows.Handle, error) {
 	if dir == "" {
 		return 0, nil
 	}
 	switch info, err := os.Stat(dir); {
 	case err != nil:
-		return 0, err // the error of Stat is usually more exact than that of CreateFile
+		return 0, err // the error of os.Stat is usually more exact than that of CreateFile
 	case !info.IsDir():
 		return 0, fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}

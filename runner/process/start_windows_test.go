@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// A pipe without data is connected. A pipe whose writers are gone is not.
+// isPipeOpen returns true for a pipe without data, and false for a pipe whose writers have closed it.
 func TestPipeOpenSeesClosedWriters(t *testing.T) {
 	parentEnd, childEnd, err := createPipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestStdinFile(t *testing.T) {
 	}
 }
 
-// A command that cannot start gets the exit code that a shell would return.
+// The result of a command that cannot start has the exit code that a shell would return.
 func TestStartFails(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "text.exe")
@@ -161,8 +161,8 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 	}
 }
 
-// A program that ends because the desktop heap is full, without printing anything, is a shortage. If it
-// has printed something, its exit code is its own.
+// If a program ends because the desktop heap is full, and has printed nothing, the result has Shortage set.
+// If it has printed something, the same exit code is reported as its own.
 func TestFullDesktopHeapIsShortage(t *testing.T) {
 	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 ||
 		!strings.Contains(r.Error, "desktop heap") {
@@ -176,8 +176,8 @@ func TestFullDesktopHeapIsShortage(t *testing.T) {
 	}
 }
 
-// Lack of memory or handles is a shortage, not the fault of the command. It is a shortage too if
-// another process has created a job object with the name that the command needs.
+// A lack of memory or handles is a shortage, not the fault of the command. It is also a shortage if another
+// process has created a job object with the name that the command needs.
 func TestShortage(t *testing.T) {
 	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES,
 		windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
@@ -223,8 +223,8 @@ func TestErrorNamesBlockingPolicy(t *testing.T) {
 	}
 }
 
-// If a program's own memory limit prevents its start, that is not a shortage, so the job is not
-// retried without end. If the machine has less free memory than the limit, the failed start is a
+// If a program's own memory limit prevents its start, this is not a shortage, because the job would
+// otherwise be retried endlessly. If the machine has less free memory than the limit, the failed start is a
 // shortage.
 func TestLimitTooLowToStart(t *testing.T) {
 	w := NewWorker(nil)
@@ -319,8 +319,8 @@ func TestBatchFile(t *testing.T) {
 	}
 }
 
-// If a variable occurs several times, in upper or lower case, the last one wins. Variables that Windows
-// needs are always set.
+// If a variable occurs several times, ignoring case, the command gets only the last one. Variables that
+// Windows needs are always set.
 func TestEnvironment(t *testing.T) {
 	c := command(t, "env")
 	c.Env = []string{roleName + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"), "zz=é"}

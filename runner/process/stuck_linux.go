@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// recordStuckProcesses records processes that survive SIGKILL. They wait in the kernel for a disk or a server that
-// does not answer. See docs/decisions/0047.
+// recordStuckProcesses records in the result that processes survive SIGKILL. Such processes wait in the
+// kernel for a disk or a server that does not answer. See docs/decisions/0047.
 func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 	r.result.StuckPID = remaining[0].PID
 	r.result.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d",
@@ -21,18 +21,19 @@ func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 	}
 }
 
-// endTracer ends the process that traces pid, if it belongs to the job's account. A tracer can keep its
-// tracee from ending indefinitely, and so occupy the worker.
+// endTracer ends the process that traces pid (ptrace), if it belongs to the job's account. A tracer can
+// prevent the end of the traced process indefinitely, and so keep the worker busy.
 func (r *run) endTracer(pid int) {
 	tracer := procfs.TracerPID(pid)
 	p, ok := procfs.Stat(tracer)
 	if ok && tracer != os.Getpid() {
 		owner := r.command.uid()
-		Kill(tracer, p.StartTicks, &owner) // a tracer that cannot be ended stays
+		Kill(tracer, p.StartTicks, &owner) // ignore an error: nothing more can be done about this tracer
 	}
 }
 
-// recordStuckMain gives up a tree whose main process survives SIGKILL.
+// recordStuckMain handles a main process that survives SIGKILL: it records in the result that the process
+// cannot be ended.
 func (r *run) recordStuckMain(remaining []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if !ok {
@@ -41,8 +42,8 @@ func (r *run) recordStuckMain(remaining []procfs.Process) {
 	r.recordStuckProcesses(append([]procfs.Process{main}, remaining...))
 }
 
-// abandonTracedMain gives up a main process that has ended but whose tracer withholds its exit status. Such
-// a process uses only a pid, so no worker waits for it.
+// abandonTracedMain stops waiting for a main process that has ended but whose tracer withholds its exit
+// status. Such a process uses nothing but a pid, so the worker can run the next command.
 func (r *run) abandonTracedMain() {
 	r.result.HeldByTracer, r.mainExited = true, true
 	tracer := ""
@@ -61,13 +62,13 @@ func (r *run) abandonTracedMain() {
 	}()
 }
 
-// isStuck reports whether any process that the last Run has given up still exists.
+// isStuck reports whether processes still exist that the last Run could not end.
 func (w *Worker) isStuck() bool {
 	w.stuck = slices.DeleteFunc(w.stuck, hasExited)
 	return len(w.stuck) > 0
 }
 
-// hasExited reports whether a process has ended. It reaps the process if it is a child of this process.
+// hasExited reports whether a process has ended. If it is a child of this process, hasExited reaps it.
 func hasExited(p procfs.Process) bool {
 	now, ok := procfs.Stat(p.PID)
 	if !ok || now.StartTicks != p.StartTicks {

@@ -15,8 +15,8 @@ type siginfo struct {
 	_              [100]byte
 }
 
-// exitState reports whether a child has ended, and the signal that ended it, or 0. It does not reap the
-// child.
+// exitState reports whether a child has ended. signal is the signal that ended it, or 0. exitState does not
+// reap the child.
 func exitState(pid int) (signal unix.Signal, ended bool) {
 	const exited = 1 // CLD_EXITED
 	var info siginfo
@@ -28,7 +28,7 @@ func exitState(pid int) (signal unix.Signal, ended bool) {
 	return signal, err == nil && info.signo != 0
 }
 
-// tryReap reaps a child. It returns ok=false if the child has not ended.
+// tryReap reaps a child without waiting. It returns ok=false if the child has not ended.
 func tryReap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	got, err := unix.Wait4(pid, &status, unix.WNOHANG, &usage)
 	return status, usage, got == pid || err != nil, err

@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// The main thread of a process that runs commands forks no commands, because only the main goroutine
-// runs on it. The kernel's list of the main thread's children then contains only orphans. Only an init
-// function is sure to run on the main thread.
+// Lock the main goroutine to the main thread, so that no other goroutine forks commands there. The kernel's
+// list of the main thread's children then contains only orphans. Only an init function is sure to run on
+// the main thread.
 func init() {
 	if os.Getenv(preparedVariable) != "" {
 		runtime.LockOSThread()
@@ -28,21 +28,21 @@ func init() {
 }
 
 // Prepare prepares this process for running commands. Afterwards, this process has its own session and
-// umask 022, adopts orphans, and passes on only descriptors 0, 1 and 2. No signal is ignored or blocked
-// in commands. The end of a child raises no signal handler.
+// umask 022, and adopts orphans. Commands inherit only its descriptors 0, 1 and 2, and no ignored or
+// blocked signals. The end of a child runs no signal handler.
 //
-// Prepare executes the program again, once. Commands must get a limit of 1,024 open files. The Go
-// runtime passes on the limit that it finds when it starts, so this limit must hold at that time.
+// Prepare executes this program again, once, after it has set the limit of open files to 1,024. Commands
+// need this limit, and the Go runtime gives them the limit that it finds when it starts.
 func Prepare() error {
 	if os.Getenv(preparedVariable) == "" {
 		return restartPrepared()
 	}
 	os.Unsetenv(preparedVariable)
 	if name, err := unix.BytePtrFromString(filepath.Base(os.Args[0])); err == nil {
-		// without a name, ps would show "exe"
+		// Without a name, ps would show "exe".
 		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0)
 	}
-	unix.Setsid() // this fails only for a session leader, which already has its own session
+	unix.Setsid() // fails only if this process already leads its own session
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("the runner cannot start, because the kernel or a sandbox refuses prctl(PR_SET_CHILD_SUBREAPER); "+
 			"allow the system call prctl in the sandbox: %w", err)
@@ -75,9 +75,9 @@ func restartPrepared() error {
 	return tune.ExecWithTimerSlack(append(os.Environ(), preparedVariable+"=1"))
 }
 
-// resetSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended
-// child stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The Go
-// runtime's handler would only interrupt them once for each command. See docs/decisions/0039.
+// resetSIGCHLD resets SIGCHLD to its default action: the kernel discards the signal, and an ended child
+// stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The signal handler of the
+// Go runtime would only interrupt the workers. See docs/decisions/0039.
 func resetSIGCHLD() error {
 	var action [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&action)), 0,
@@ -87,14 +87,14 @@ func resetSIGCHLD() error {
 	return nil
 }
 
-// listTree lists the living processes of a tree, except the main one. It finds the processes in the
-// session or group of the main process, those of the account that have the tree's cookie, and all
-// descendants of these processes. A cookie in a process of another account is forged.
+// listTree lists the living processes of a tree, except the main process. These are the processes in the
+// session or group of the main process, the processes of the account uid that have the tree's cookie, and
+// all descendants of both. A cookie in a process of another account may be forged.
 func listTree(main int, cookie string, uid uint32) []procfs.Process {
 	return listTreeIn(processScanner.freshScan(), main, cookie, uid)
 }
 
-// listTreeIn does the same as listTree, but uses the result of a given scan.
+// listTreeIn returns the same list as listTree, from the result of a given scan.
 func listTreeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
 	return withDescendants(l.procs, func(p procfs.Process) bool {
 		return p.SID == main || p.PGID == main || p.PPID == main || l.isOwnedBy(uid, p.PID) && l.cookie(p.PID) == cookie
@@ -102,7 +102,7 @@ func listTreeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
 }
 
 // withDescendants returns the living processes for which the function belongs returns true, and all their
-// descendants.
+// descendants. It omits this process and the process except.
 func withDescendants(procs []procfs.Process, belongs func(procfs.Process) bool, except int) []procfs.Process {
 	self := os.Getpid()
 	memberPIDs := map[int]bool{}
@@ -128,15 +128,15 @@ func withDescendants(procs []procfs.Process, belongs func(procfs.Process) bool, 
 	return list
 }
 
-// killAll sends SIGKILL to processes.
+// killAll sends SIGKILL to the given processes. It ignores errors.
 func killAll(procs []procfs.Process) {
 	for _, p := range procs {
 		sendSignal(p, unix.SIGKILL, nil)
 	}
 }
 
-// sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended, if
-// another process has got the pid since, or if allowed is not nil and returns false.
+// sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended,
+// if another process now has its pid, or if allowed is not nil and returns false.
 func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err == nil {
@@ -152,14 +152,14 @@ func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error
 	return err
 }
 
-// EndTrees sends SIGKILL to every process that is known to belong to a dead runner: processes in its
-// session, processes with one of the cookies, and processes of the trees. EndTrees recognises the main
-// process of a tree by its cookie or, if it shows none, by its start time. The session and group of the
-// main process belong to the tree if they contain the main process itself or a process with the tree's
-// cookie. EndTrees returns the processes that it found, and those that still live after the duration
-// patience (stuck). It never ends the caller.
+// EndTrees sends SIGKILL to every process that belongs to a dead runner: the processes in its session,
+// those with one of the cookies, and those of the trees. It recognises the main process of a tree by its
+// cookie or, if the process has no cookie, by its start time. The session and the group of the main process
+// belong to the tree if they contain the main process itself or a process with the tree's cookie. found
+// lists the processes that EndTrees found. stuck lists those that are still alive after the duration
+// patience. EndTrees never ends the caller.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
-	ours := map[string]bool{} // cookies, and the ends of cookies
+	ours := map[string]bool{} // cookies, and endings ".SEQ.FENCE" of cookies
 	for _, c := range d.Cookies {
 		ours[c] = true
 	}
@@ -230,16 +230,16 @@ func seqAndFenceOf(cookie string) string {
 	return cookie[max(i, 0):]
 }
 
-// maxStartBefore and maxStartAfter bound the difference between two start times of a process. One is the
-// kernel's, in whole clock ticks. The other was passed to OnForked, and was taken right before the
-// process was created. A larger difference means that another process has the pid.
+// maxStartBefore and maxStartAfter bound the difference between two start times of the same process. The
+// kernel's start time is in whole clock ticks. The start time that OnForked got was taken right before the
+// process was created. A larger difference means that another process now has the pid.
 const (
 	maxStartBefore = 15 * time.Millisecond
 	maxStartAfter  = 30 * time.Millisecond
 )
 
-// isMainProcess reports whether p is the main process and not a later one with the same pid: whether it
-// started at the same time.
+// isMainProcess reports whether p is the main process of the tree, and not a later process with the same
+// pid. It compares their start times.
 func (t Tree) isMainProcess(p procfs.Process) bool {
 	var up unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {

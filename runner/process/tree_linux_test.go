@@ -65,8 +65,8 @@ func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	}
 }
 
-// A signal reaches each process of a command once, if the command's account may signal it, and no other
-// process.
+// A signal reaches each process of a command that the command's account may signal, exactly once. It
+// reaches no other process.
 func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
@@ -122,8 +122,8 @@ func TestTreeIsFoundBySession(t *testing.T) {
 	}
 }
 
-// An account may have maxSparedTreesPerUser background trees. The leftover processes of one more command
-// are ended, and its result says why. When one of these trees ends, another tree may live on.
+// An account may have maxSparedTreesPerUser background trees. The leftover processes of a further command
+// are ended, and the result says why. When one of the trees has ended, another tree may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { backgroundTrees(t, nil) })
 	t.Run("by control group", func(t *testing.T) { backgroundTrees(t, cgroupsFor(t)) })
@@ -235,7 +235,8 @@ func TestWithheldExitStatusFreesWorker(t *testing.T) {
 	}
 }
 
-// A tracer that keeps a command from dying of SIGKILL is ended itself, and the worker is free again.
+// If a tracer prevents SIGKILL from ending a command, the tracer is ended too, and the worker is free
+// again.
 func TestTracerThatBlocksEndIsEnded(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
@@ -281,7 +282,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	type row struct {
 		name string
 		set  func(c *exec.Cmd)
-		late time.Duration // time from the start time of the attempt to the start of the process; or unknown
+		late time.Duration // time from the attempt's start time to the start of the process; or unknown
 		tree Tree          // a PID of -1 means the pid of the started process
 		ends bool
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// maxTerminalInput limits the input that waits for a command to read it from its terminal, in bytes.
-// See docs/decisions/0062.
+// maxTerminalInput limits how much input waits until a command reads it from its terminal, in bytes. See
+// docs/decisions/0062.
 const maxTerminalInput = 64 << 10
 
-// terminalRequests holds the pending requests for the terminal of the running command. Only the
-// goroutine of Run has the terminal's descriptor, so only it carries them out.
+// terminalRequests holds the pending requests for the terminal of the running command. The goroutine of Run
+// carries them out, because only it uses the terminal's descriptor.
 type terminalRequests struct {
 	hasTerminal  bool              // the command has a terminal
 	modeControls termtext.Controls // control sequences that the command has printed to change terminal modes
@@ -24,8 +24,8 @@ type terminalRequests struct {
 	newSize      *unix.Winsize     // requested size; nil if the size does not change
 }
 
-// openTerminal creates a terminal. This process's end (pipes[0]) replaces the pipe of standard output.
-// The other end belongs to the command's account.
+// openTerminal creates a terminal. Its end for this process (pipes[0]) replaces the pipe of standard
+// output. The command's end (writeEnds[0]) belongs to the command's account.
 func (r *run) openTerminal() error {
 	parentEnd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -35,7 +35,7 @@ func (r *run) openTerminal() error {
 	if err := unix.IoctlSetPointerInt(parentEnd, unix.TIOCSPTLCK, 0); err != nil {
 		return terminalError(err)
 	}
-	// Do not open the other end by its path: /dev/pts may belong to another devpts mount than
+	// Do not open the command's end by its path, because /dev/pts may belong to another devpts mount than
 	// /dev/ptmx.
 	childEnd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(parentEnd), unix.TIOCGPTPEER,
 		unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
@@ -44,7 +44,7 @@ func (r *run) openTerminal() error {
 	}
 	r.writeEnds[0] = int(childEnd)
 	err = errors.Join(
-		unix.Fchmod(r.writeEnds[0], 0o600), // no other account can write to it, even with write(1)
+		unix.Fchmod(r.writeEnds[0], 0o600), // no other account can write to the terminal, even with write(1)
 		unix.IoctlSetWinsize(parentEnd, unix.TIOCSWINSZ, &unix.Winsize{Row: defaultRows, Col: defaultCols}))
 	if err != nil {
 		return terminalError(err)
@@ -52,7 +52,7 @@ func (r *run) openTerminal() error {
 	return r.chown(r.writeEnds[0])
 }
 
-// Size of a terminal until a user joins it.
+// Size of a terminal before a user connects to it.
 const (
 	defaultRows = 24
 	defaultCols = 80
@@ -73,9 +73,9 @@ func terminalError(err error) error {
 	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err)
 }
 
-// TypeInput writes to the terminal of the command whose main process is pid. It accepts only as many bytes
-// as there is room for, and never waits for the command to read them. It returns ok=false if no such
-// command with a terminal is running.
+// TypeInput writes data to the terminal of the command whose main process is pid. It accepts only as many
+// bytes as maxTerminalInput allows, and does not wait until the command reads them. It returns ok=false if
+// this command is not running or has no terminal.
 func (w *Worker) TypeInput(pid int, data []byte) (t TypeInputResult, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,15 +90,16 @@ func (w *Worker) TypeInput(pid int, data []byte) (t TypeInputResult, ok bool) {
 	return t, true
 }
 
-// recordModeControls records output of the command's terminal.
+// recordModeControls records the control sequences for terminal modes in data, which is output of the
+// command.
 func (w *Worker) recordModeControls(data []byte) {
 	w.mu.Lock()
 	w.terminal.modeControls.Write(data)
 	w.mu.Unlock()
 }
 
-// Resize changes the size of the terminal of the command whose main process is pid. It does nothing if
-// no such command with a terminal is running.
+// Resize changes the size of the terminal of the command whose main process is pid. It does nothing if this
+// command is not running or has no terminal.
 func (w *Worker) Resize(pid, rows, cols int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -109,12 +110,12 @@ func (w *Worker) Resize(pid, rows, cols int) {
 	w.wakeRun()
 }
 
-// handleTerminalRequests carries out the requests for the terminal. It returns true if some input is left
-// because the terminal accepts no more.
+// handleTerminalRequests carries out the pending requests for the terminal. It returns true if input is
+// left because the terminal accepts no more at present.
 func (r *run) handleTerminalRequests() bool {
 	t := &r.worker.terminal
 	r.worker.mu.Lock()
-	size, typed := t.newSize, t.input // only this function removes input; other goroutines only add some
+	size, typed := t.newSize, t.input // other goroutines may add input meanwhile, but only this function removes it
 	t.newSize = nil
 	r.worker.mu.Unlock()
 	if size != nil {

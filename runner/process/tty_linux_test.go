@@ -79,8 +79,8 @@ func (o *terminalSession) end() Result {
 	return Result{}
 }
 
-// A command with a terminal has it as standard input, output and error and as its controlling terminal.
-// It is alone in its session. Other accounts may not open the terminal.
+// A command with a terminal has the terminal as standard input, output and error, and as its controlling
+// terminal. Its session contains no other command. Other accounts may not open the terminal.
 func TestTerminalIsControllingAndPrivate(t *testing.T) {
 	o := runOnTerminal(
 		t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
@@ -142,8 +142,8 @@ func TestTerminalKeepsModes(t *testing.T) {
 	}
 }
 
-// If a command does not read its terminal, only a bounded number of bytes is accepted. A command that
-// reads gets all of a long paste, in any pieces.
+// If a command does not read its terminal, only a bounded number of bytes is accepted. A command that reads
+// gets all of a long text, even if the text arrives in several pieces.
 func TestTerminalInputIsBounded(t *testing.T) {
 	o := runOnTerminal(t, `stty raw -echo; echo up; sleep 600`)
 	o.awaitText("up")

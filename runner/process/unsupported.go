@@ -5,13 +5,13 @@ package process
 // Cgroups does nothing: only Linux has control groups.
 type Cgroups struct{}
 
-// NewCgroups returns ErrUnsupported.
+// NewCgroups returns ErrUnsupported: only Linux has control groups.
 func NewCgroups() (*Cgroups, error) { return nil, ErrUnsupported }
 
-// Sweep does nothing.
+// Sweep does nothing: this system has no control groups.
 func (c *Cgroups) Sweep() {}
 
-// LimitOwnMemory returns ErrUnsupported.
+// LimitOwnMemory returns ErrUnsupported: this system has no control groups.
 func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
 
 // TypeInput returns ok=false: commands have no terminal on this system.

@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Worker cannot run commands on this system.
+// Worker does nothing: commands cannot run on this system.
 type Worker struct{}
 
-// NewWorker returns a Worker.
+// NewWorker returns a Worker that cannot run commands.
 func NewWorker(*Cgroups) *Worker { return &Worker{} }
 
 // Enforcements returns nil, because no command can run.

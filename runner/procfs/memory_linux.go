@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A process can make reads of its memory, such as /proc/PID/environ, block indefinitely. For example,
-// it executes a program while it has a file open on a file system that does not answer. Or it maps such
-// a file at the address of its environment. Threads that can be abandoned therefore do these reads. See
+// A process can make reads of its memory, such as /proc/PID/environ, block indefinitely. For example, it
+// can map a file of a file system that does not answer at the address of its environment. So a separate
+// goroutine does each of these reads, and the caller stops waiting for it after memoryReadTimeout. See
 // docs/decisions/0054.
 var globalMemoryReaders = memoryReaders{hungByUID: map[uint32]int{}}
 
-// ReadMemory calls a function that reads a process's memory. It returns ok=false if the read hangs, or if
-// another read of a process of the same account still hangs.
+// ReadMemory calls the function read, which reads the memory of the process pid, and returns its result. It
+// returns ok=false if the read hangs, or if an earlier read of a process of the same account still hangs.
 func ReadMemory(pid int, read func() string) (text string, ok bool) {
 	return globalMemoryReaders.read(pid, read)
 }
@@ -20,21 +20,21 @@ func ReadMemory(pid int, read func() string) (text string, ok bool) {
 // memoryReadTimeout limits how long a read of a process's memory may take.
 const memoryReadTimeout = time.Second
 
-// memoryReaders counts the reads that hang. Each occupies a thread.
+// memoryReaders counts the reads that hang. Each of them occupies a thread.
 type memoryReaders struct {
 	mu sync.Mutex
-	// hungByUID counts the reads that hang, by account. Until they return, no process of the account is
-	// read.
+	// hungByUID counts the reads that hang, by account. While a read of an account hangs, no other process of
+	// this account is read.
 	hungByUID map[uint32]int
 }
 
-// read implements ReadMemory with any function that reads.
+// read implements ReadMemory.
 func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
 	if m.isBlocked(pid) {
 		return "", false
 	}
 	reply := make(chan string, 1)
-	go func() { reply <- read() }() // ends when the process answers or has ended
+	go func() { reply <- read() }() // this goroutine ends when the process answers or has ended
 	select {
 	case text = <-reply:
 		return text, true
@@ -42,7 +42,7 @@ func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool)
 	}
 	if uid, _, exists := UIDs(pid); exists {
 		m.countHung(uid, 1)
-		go func() { // ends with the goroutine above
+		go func() { // this goroutine ends when the one above does
 			<-reply
 			m.countHung(uid, -1)
 		}()
@@ -53,7 +53,7 @@ func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool)
 func (m *memoryReaders) isBlocked(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.hungByUID) == 0 { // the account of the process does not matter
+	if len(m.hungByUID) == 0 { // no read hangs, so the account of the process does not matter
 		return false
 	}
 	uid, _, ok := UIDs(pid)

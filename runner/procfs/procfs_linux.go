@@ -1,5 +1,5 @@
-// Package procfs reads the state of processes from /proc, without being held up by a process whose
-// memory cannot be read.
+// Package procfs reads the state of processes from /proc. A process whose memory cannot be read does not
+// block it.
 //
 // Start with Stat, AllProcesses and EnvVar.
 package procfs
@@ -33,7 +33,7 @@ const flagKernelThread = 0x200000
 // Stat reads the state of one process. It returns ok=false if the process does not exist.
 func Stat(pid int) (p Process, ok bool) {
 	raw := read(pid, "stat")
-	fields := strings.Fields(raw[strings.LastIndexByte(raw, ')')+1:]) // the name may contain any character
+	fields := strings.Fields(raw[strings.LastIndexByte(raw, ')')+1:]) // skip the name, which may contain anything
 	if len(fields) < 20 {
 		return p, false
 	}
@@ -45,17 +45,17 @@ func Stat(pid int) (p Process, ok bool) {
 		Flags: uint64(number(6)), StartTicks: number(19)}, true
 }
 
-// Alive reports whether the process had not ended.
+// Alive reports whether the process was alive when it was read.
 func (p Process) Alive() bool { return p.State != 'Z' && p.State != 'X' }
 
-// StillAlive reports whether p is still alive, and its pid does not belong to another process.
+// StillAlive reports whether the process is alive now. It returns false if another process now has its pid.
 func (p Process) StillAlive() bool {
 	now, ok := Stat(p.PID)
 	return ok && now.StartTicks == p.StartTicks && now.Alive()
 }
 
-// statusField returns a field of the status file of a process, without its name; "" if the process does
-// not exist.
+// statusField returns the value of a field in /proc/PID/status. It returns "" if the process does not
+// exist.
 func statusField(pid int, name string) string {
 	_, line, _ := strings.Cut(read(pid, "status"), "\n"+name+":")
 	line, _, _ = strings.Cut(line, "\n")
@@ -74,20 +74,21 @@ func UIDs(pid int) (real, saved uint32, ok bool) {
 	return uint32(first), uint32(third), err1 == nil && err2 == nil
 }
 
-// TracerPID returns the pid of the process that traces pid, or 0.
+// TracerPID returns the pid of the process that traces the process pid (ptrace), or 0 if none does.
 func TracerPID(pid int) int {
 	tracer, _ := strconv.Atoi(statusField(pid, "TracerPid"))
 	return tracer
 }
 
-// SignalSet returns a set of signals from the status file of a process, such as SigIgn.
+// SignalSet returns a set of signals from /proc/PID/status. name is its field, such as SigIgn. Signal n is
+// in the set if bit n-1 is 1.
 func SignalSet(pid int, name string) (set uint64) {
 	set, _ = strconv.ParseUint(statusField(pid, name), 16, 64)
 	return set
 }
 
-// EnvVar returns the value of a variable in the environment with which a process was started. It returns
-// "" if there is no such variable or the environment cannot be read.
+// EnvVar returns the value of an environment variable with which a process was started. It returns "" if
+// the process has no such variable or its environment cannot be read.
 func EnvVar(pid int, name string) string {
 	value, _ := globalMemoryReaders.read(pid, func() string { return readEnvVar(pid, name) })
 	return value

@@ -1,12 +1,12 @@
-// Package runas looks up files with the rights of the account that a command runs as, and gives up a
-// look-up that its file system does not answer.
+// Package runas accesses files with the rights of the account that a command runs as. It stops waiting for
+// a look-up (such an access) if the file system does not answer.
 //
 // Start with Identity and LookUp.
 package runas
 
-// Identity is the account that a command runs as. The command cannot return to the account of this
-// process. Only root can set an Identity. Files for the command are opened with the rights of
-// this account.
+// Identity is the account that a command runs as, if this is not the account of this process. Only root can
+// start a command with an Identity. The command cannot switch back to the account of this process. Files
+// for the command are opened with the rights of its Identity.
 type Identity struct {
 	UID, GID uint32
 	Groups   []uint32

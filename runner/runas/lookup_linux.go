@@ -10,20 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LookUpTimeout limits how long a look-up may take.
+// LookUpTimeout limits how long a caller waits for a look-up, which is a call that accesses files of a
+// user.
 const LookUpTimeout = time.Second
 
 // ErrHung means that a file or directory that a command names does not answer within LookUpTimeout.
 var ErrHung = errors.New("the disk of a file or directory did not respond within 1s")
 
-// maxAbandonedPerUser limits the look-ups of one account that were given up but have not returned. Each of
-// them occupies a thread. maxAbandonedTotal limits those of all accounts together.
+// maxAbandonedPerUser limits the abandoned look-ups of one account: those that have not returned although
+// their timeout has passed. Each of them occupies a thread. maxAbandonedTotal limits the abandoned look-ups
+// of all accounts together.
 const (
 	maxAbandonedPerUser = 32
 	maxAbandonedTotal   = 512
 )
 
-// abandonedLookUps counts look-ups that were given up but have not returned.
+// abandonedLookUps counts look-ups that have not returned although their timeout has passed.
 type abandonedLookUps struct {
 	mu    sync.Mutex
 	byUID map[uint32]int // counts by account; mu guards byUID and total
@@ -32,7 +34,7 @@ type abandonedLookUps struct {
 
 var hungLookUps = abandonedLookUps{byUID: map[uint32]int{}}
 
-// limitError returns the reason why an account may not start a look-up, or nil.
+// limitError returns the reason why no further look-up may start for an account, or nil.
 func (l *abandonedLookUps) limitError(uid uint32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,9 +59,9 @@ func (l *abandonedLookUps) adjustCount(uid uint32, n int) {
 	}
 }
 
-// LookUp calls f with the rights of the command's account, and waits for at most LookUpTimeout: a file
-// system of the account may never answer. If f returns later, LookUp passes its result to the function
-// release. If id is nil, LookUp calls f directly and without a time limit.
+// LookUp calls f with the rights of the account id. It waits for at most LookUpTimeout and then returns
+// ErrHung, because a file system of the account may never answer. If f returns later, its result is passed
+// to the function release. If id is nil, LookUp calls f directly and without a time limit.
 func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {
 		return f()
@@ -72,8 +74,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 		err   error
 	}
 	results := make(chan result, 1)
-	// the kernel alone can end a call that hangs, so LookUp does not wait for this goroutine after
-	// the timeout
+	// Only the kernel can end a call that hangs, so LookUp does not wait for this goroutine after the timeout.
 	go func() {
 		var r result
 		r.err = withIdentity(id, func() (err error) {
@@ -88,7 +89,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 	case <-time.After(LookUpTimeout):
 	}
 	hungLookUps.adjustCount(id.UID, 1)
-	go func() { // ends with the goroutine above
+	go func() { // this goroutine ends when the one above does
 		r := <-results
 		hungLookUps.adjustCount(id.UID, -1)
 		if r.err == nil && release != nil {
@@ -98,8 +99,8 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 	return found, ErrHung
 }
 
-// LookUpAt runs f as LookUp does, and closes the descriptor dirFD afterwards. A look-up that hangs
-// keeps the descriptor open after LookUpAt returns.
+// LookUpAt calls f as LookUp does, and closes the descriptor dirFD, which f uses, when f has returned. If f
+// hangs, the descriptor stays open after LookUpAt has returned.
 func LookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, err error) {
 	var started atomic.Bool
 	found, err = LookUp(owner, func() (found T, err error) {
@@ -115,9 +116,9 @@ func LookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, 
 	return found, err
 }
 
-// ShortageError means that a start failed because this process lacks a resource: descriptors, a child
-// process, kernel memory or a control group. An error about a file that the command names is never a
-// ShortageError.
+// ShortageError means that the start of a command failed because this process lacks a resource:
+// descriptors, a child process, kernel memory or a control group. An error about a file that the command
+// names is never a ShortageError.
 type ShortageError struct{ Err error }
 
 // Error returns the reason.
@@ -126,8 +127,8 @@ func (e *ShortageError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *ShortageError) Unwrap() error { return e.Err }
 
-// ClassifySwitchError classifies an error of switching to an account. Lack of kernel memory is a
-// shortage; every other error is caused by the account.
+// ClassifySwitchError converts an error of switching to an account. For a lack of kernel memory, it returns
+// a ShortageError. For every other error, the account is the cause.
 func ClassifySwitchError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &ShortageError{Err: err}

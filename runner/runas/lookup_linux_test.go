@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// A look-up is given up after LookUpTimeout, and a later result is passed to release. While maxAbandonedPerUser
-// look-ups of an account hang, that account may start no more look-ups, but other accounts may.
+// LookUp waits only for LookUpTimeout, and passes a later result to release. While maxAbandonedPerUser
+// look-ups of an account hang, no further look-up starts for this account. Look-ups for other accounts
+// still start.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {
@@ -52,8 +53,8 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 	})
 }
 
-// While the look-ups of many accounts hang, up to the limit of this process, the next look-up fails as
-// a shortage: it is not started, because it could hang as well.
+// While maxAbandonedTotal look-ups of many accounts hang, the next look-up fails as a shortage. It is not
+// started, because it could hang as well.
 func TestHungLookUpsAreBounded(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {

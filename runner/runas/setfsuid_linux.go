@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// withIdentity calls f with only the rights of an account on files: f finds, opens and creates
-// files like that account (setfsuid(2)). While f runs, the thread has no capabilities. With root's
-// capabilities, f could open the directories of any process through links in /proc. f must
-// stay in its goroutine. See docs/decisions/0053.
+// withIdentity calls f with the rights of an account on files, and no other rights on files (setfsuid(2)).
+// While f runs, its thread has no capabilities. With root's capabilities, f could open the directories of
+// any process through links in /proc. f must do its work in the goroutine that calls it. See
+// docs/decisions/0053.
 func withIdentity(id *Identity, f func() error) error {
 	runtime.LockOSThread() // setfsuid changes the ids of this thread only
 	defer runtime.UnlockOSThread()
@@ -28,9 +28,9 @@ func withIdentity(id *Identity, f func() error) error {
 	return f()
 }
 
-// restoreIdentity restores this thread's own rights. It retries if it fails, which only a lack of
-// kernel memory can cause. A thread with the rights of another account would be useless, so
-// restoreIdentity finally panics.
+// restoreIdentity restores the rights of this process for its thread. If this fails, which only a lack of
+// kernel memory can cause, it retries. After maxRestoreTries it panics, because the thread must not
+// continue with the rights of another account.
 func restoreIdentity() {
 	for tries := 0; ; tries++ {
 		err := errors.Join(setCapable(true), setFileIdentity(ownIdentity()))
@@ -57,8 +57,8 @@ var ownIdentity = sync.OnceValue(func() *Identity {
 	return id
 })
 
-// setFileIdentity changes this thread's rights on files. The thread must have the capabilities for
-// this change. If setFileIdentity fails, the groups may have changed already.
+// setFileIdentity gives this thread the rights of an account on files. The thread must have the
+// capabilities for this. If setFileIdentity fails, the thread's groups may have changed already.
 func setFileIdentity(id *Identity) error {
 	var groups *uint32
 	if len(id.Groups) > 0 {
@@ -69,7 +69,7 @@ func setFileIdentity(id *Identity) error {
 		return fmt.Errorf("cannot open files as uid %d, because the runner cannot switch to its groups; give the runner "+
 			"the capability SETGID: %w", id.UID, failed)
 	}
-	// These calls return the previous id and never an error, so the ids are read back below.
+	// These calls return the previous id and no error, so the code below reads the ids back.
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
 	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
 	const invalidID = ^uintptr(0) // setting an invalid id changes nothing and returns the current id
@@ -82,7 +82,7 @@ func setFileIdentity(id *Identity) error {
 	return nil
 }
 
-// setCapable enables or disables the capabilities of this thread.
+// setCapable enables or disables all capabilities of this thread.
 func setCapable(yes bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData // 32 capabilities each

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// If a switch to another account fails, the thread has its own rights again for its next user.
+// If a switch to another account fails, the thread has the rights of this process again.
 func TestFailedSwitchRestoresRights(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	runtime.LockOSThread() // makes all calls use one thread

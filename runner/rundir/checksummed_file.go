@@ -8,8 +8,8 @@ import (
 	"os"
 )
 
-// ReadChecksummedFile returns the text of a note, which WithChecksum has encoded, of at most maxBytes bytes. It
-// returns "" if the note is missing or damaged.
+// ReadChecksummedFile returns the text in a small file that WithChecksum has encoded. The file may have at
+// most maxBytes bytes. If it is missing or damaged, ReadChecksummedFile returns "".
 func ReadChecksummedFile(path string, maxBytes int64) (string, error) {
 	raw, err := ReadRegular(path, maxBytes)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -22,7 +22,7 @@ func ReadChecksummedFile(path string, maxBytes int64) (string, error) {
 	return text, nil
 }
 
-// checksumDigits is the length of a note's checksum, in hexadecimal digits.
+// checksumDigits is the length of the checksum that WithChecksum appends, in hexadecimal digits.
 const checksumDigits = 8
 
 // WithChecksum returns a text in the form in which a runner stores it in its directory: followed by its

@@ -16,26 +16,27 @@ import (
 	"github.com/queuectl/queuectl/internal/failpoint"
 )
 
-// maxSegmentBytes is the size of a segment after which the journal continues in a new file. A segment
-// without unacknowledged results is truncated only if it is larger than minTruncateBytes: a smaller one is
-// not worth a system call.
+// A segment is one file of the journal. When a segment has reached maxSegmentBytes, the journal continues
+// in a new segment. When all results in the current segment are acknowledged, it is truncated if it is
+// larger than minTruncateBytes. For a smaller segment, truncating is not worth a system call.
 const (
 	maxSegmentBytes  = 64 << 20
 	minTruncateBytes = 1 << 20
 )
 
-// Journal stores the results that the service has not acknowledged, in files. It does not sync them:
-// written data survives the death of any process, but not a power cut.
+// Journal stores the results that the service has not acknowledged, in files. Only Sync flushes the files
+// to the disk. Without it, written results survive the death of any process, but not a power cut.
 //
-// A record is a CRC-32 (IEEE) followed by the frame that it covers. Each record is one write. The methods may
-// be called concurrently.
+// For each result, the journal contains a record: a CRC-32 (IEEE), followed by the Result frame that the
+// CRC covers. Each record is one write. The methods may be called concurrently.
 type Journal struct {
 	dir  string
 	mode os.FileMode // mode of the segment files
-	// onResize receives the size of the journal: before the journal shrinks, and after it has grown.
+	// onResize receives the new size of the journal: before the journal shrinks, and after it has grown.
 	onResize func(JournalSize)
 
-	// mu is held during writes, so that an incomplete record is removed before the next write.
+	// mu guards all fields below. It is held during writes, so that an incomplete record is removed before the
+	// next write.
 	mu               sync.Mutex
 	file             *os.File
 	segmentNumber    int // number of the current segment
@@ -46,8 +47,8 @@ type Journal struct {
 	buf              []byte
 }
 
-// JournalSize is a lower bound for the size of an intact journal, in bytes: for the current segment,
-// and for all older segments together.
+// JournalSize is the least size that an intact journal has, in bytes. It has one number for the current
+// segment and one for all older segments together.
 type JournalSize struct {
 	segment                  int
 	segmentBytes, olderBytes int64
@@ -76,7 +77,7 @@ func (j *Journal) nextSegmentLocked() error {
 		return fmt.Errorf("cannot open the result journal: %w", err)
 	}
 	if j.file != nil {
-		j.file.Close() // an error does not matter, because all records are written
+		j.file.Close() // ignore an error, because all records are written
 		if j.unackedCounts[j.segmentNumber] > 0 {
 			j.olderSizes[j.segmentNumber] = j.segmentSize
 		}
@@ -93,7 +94,8 @@ func segmentPath(dir string, n int) string {
 	return filepath.Join(dir, journalFilePrefix+"."+strconv.Itoa(n))
 }
 
-// Append writes the frame of a result. It returns the number of the segment, or 0 after an error.
+// Append writes a record with the Result frame. It returns the number of the segment that contains the
+// record, or 0 after an error.
 func (j *Journal) Append(frame []byte) (segment int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -118,16 +120,16 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 	return j.segmentNumber, nil
 }
 
-// Ack records that one result of a segment was acknowledged. It removes the file of a segment that
-// holds no other results.
+// Ack records that one result in a segment was acknowledged. If all results of the segment are
+// acknowledged, Ack removes its file.
 func (j *Journal) Ack(segment int) {
 	if j.release(segment) {
 		os.Remove(j.path(segment)) // if the file stays, the service ignores its results as outdated
 	}
 }
 
-// release records that one result of a segment was acknowledged. It reports whether the segment's file
-// can be removed. The file of the current segment cannot; instead, release may truncate it.
+// release records that one result in a segment was acknowledged. It reports whether the caller can remove
+// the segment's file. The file of the current segment is not removed, but release may truncate it.
 func (j *Journal) release(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -153,7 +155,7 @@ func (j *Journal) release(segment int) bool {
 	return false
 }
 
-// Sync flushes all segments that hold new data, so that they survive a power cut.
+// Sync flushes all segments with new data to the disk, so that the data survives a power cut.
 func (j *Journal) Sync() error {
 	j.mu.Lock()
 	segments := slices.Sorted(maps.Keys(j.unsyncedSegments))
@@ -162,9 +164,9 @@ func (j *Journal) Sync() error {
 	for i, n := range segments {
 		err := syncFile(j.path(n))
 		if err == nil && i == len(segments)-1 {
-			err = atomicfile.SyncDir(j.dir) // without this, a power cut could remove the names of the segments
+			err = atomicfile.SyncDir(j.dir) // otherwise a power cut could remove the names of the segments
 		}
-		// A segment is missing if all its results were acknowledged.
+		// Ignore a missing segment: it was removed because all its results were acknowledged.
 		if err == nil || errors.Is(err, os.ErrNotExist) {
 			continue
 		}

@@ -14,13 +14,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// maxJournalBytes bounds how many bytes of a dead runner's journal are read: jobs of an account's runner can
-// write anything there.
+// maxJournalBytes bounds how many bytes of a journal are read. If a runner has switched to an account, its
+// jobs can write anything into the journal.
 const maxJournalBytes = 1 << 30
 
-// ReadJournal reads a dead runner's journal. It returns the results whose lease the function wanted
-// accepts. A damaged or incomplete record ends its segment. minSize is the size that the runner stored
-// in its running table; complete reports whether the journal has at least that size.
+// ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose lease
+// the function wanted returns true. It ignores the rest of a segment after a damaged or incomplete record.
+// minSize is the size that the runner stored in its running table. complete reports whether the journal has
+// at least this size.
 func ReadJournal(
 	dir string, minSize JournalSize, wanted func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {
@@ -71,8 +72,8 @@ func listSegments(dir string) (segments []int, err error) {
 	return segments, err
 }
 
-// parseJournal reads the records of a segment up to the first damaged or incomplete one. validBytes is
-// the size of these records in bytes.
+// parseJournal parses the records of a segment, up to the first damaged or incomplete record. validBytes is
+// the total size of the parsed records.
 func parseJournal(raw []byte) (results []*wire.Result, validBytes int) {
 	for len(raw)-validBytes > 4 {
 		record := raw[validBytes:]

@@ -34,7 +34,7 @@ func TestShortWriteHidesNoRecord(t *testing.T) {
 // fileLimit prevents files from growing beyond n bytes until the returned function is called.
 func fileLimit(t *testing.T, n int64) func() {
 	t.Helper()
-	signal.Ignore(syscall.SIGXFSZ) // if the signal is ignored, the write fails and this process lives
+	signal.Ignore(syscall.SIGXFSZ) // the write then fails, and the signal does not end this process
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
 		t.Fatal(err)

@@ -10,10 +10,12 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// LiveTable shows the current contents of a living runner's table to another process.
+// LiveTable gives another process access to the current contents of a living runner's table of running
+// attempts.
 type LiveTable struct{ slots tableSlots }
 
-// MapLiveTable maps the running table of the runner in a directory, until this process ends.
+// MapLiveTable maps the running table of the runner in a directory into memory. It stays mapped until this
+// process ends.
 func MapLiveTable(dir string) (LiveTable, error) {
 	f, err := os.Open(filepath.Join(dir, TableFileName))
 	if err != nil {

@@ -34,5 +34,5 @@ func TestLiveTableShowsChanges(t *testing.T) {
 		t.Error("the leases do not expire")
 	}
 	table.FreeSlot(MaxSlots)
-	check("freed", wire.Lease{}, true) // the next SetStarting clears the pid
+	check("freed", wire.Lease{}, true) // the pid stays until the next SetStarting
 }

@@ -7,11 +7,12 @@ import (
 	"time"
 )
 
-// lockTimeout is how long to wait for a lock whose holder may be about to end.
+// lockTimeout is how long WaitForLock waits for a lock. The process that holds the lock may be about to
+// end.
 const lockTimeout = 2 * time.Second
 
-// WaitForLock calls the function try until it gets the lock. If it does not get the lock within
-// lockTimeout, WaitForLock returns nil.
+// WaitForLock calls the function try repeatedly until it gets the lock, and returns the locked file. If it
+// does not get the lock within lockTimeout, it returns nil.
 func WaitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := try()

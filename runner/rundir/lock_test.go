@@ -45,8 +45,8 @@ func makeDeadRunner(dir string) error {
 	return nil
 }
 
-// A runner's lock excludes all other processes while the runner lives, and is free afterwards. The
-// runner's files can be read while it lives, and are complete after it was killed.
+// While a runner is alive, no other process can take its lock; afterwards the lock is free. The runner's
+// files can be read while it is alive, and are complete after it was killed.
 func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "1.a")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -102,8 +102,8 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 // isAlive reports whether the lock of a runner's directory is held.
 func isAlive(dir string) (bool, error) { return IsLockHeld(filepath.Join(dir, LockFileName)) }
 
-// Processes that check whether a runner lives do not find each other's locks. Otherwise a dead runner
-// would look like a living one to which no service can connect.
+// Processes that concurrently check whether a runner is alive do not see each other's locks. Otherwise a
+// dead runner would look like a living one to which no service can connect.
 func TestLockChecksDoNotSeeEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), LockFileName)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

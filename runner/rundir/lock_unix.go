@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock takes an exclusive lock that is released when this process ends. ok is false if another
-// process holds the lock. Child processes do not inherit it.
+// Lock takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
+// process ends. Child processes do not inherit the lock. ok is false if another process holds the lock.
 func Lock(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
@@ -20,8 +20,8 @@ func Lock(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// IsLockHeld reports whether a process holds a lock. It returns false if the file does not exist. It uses
-// a shared lock, so that concurrent callers do not find each other's locks.
+// IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not
+// exist. For the check it takes a shared lock, so that concurrent checks do not disturb each other.
 func IsLockHeld(path string) (bool, error) {
 	f, err := OpenRegular(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -46,9 +46,10 @@ func LockDir(path string) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// OpenRegular opens a regular file in a runner's directory for reading. Jobs may have put anything in the
-// directory of an account's runner. OpenRegular therefore follows no symbolic link, does not block on a
-// FIFO, and reports anything but a regular file as missing.
+// OpenRegular opens a regular file in a runner's directory for reading. Jobs may have put anything into
+// this directory if the runner has switched to their account. OpenRegular therefore follows no symbolic
+// link and does not block on a FIFO. For a file that is not regular, it returns the same error as for a
+// missing one.
 func OpenRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err == nil {
@@ -63,8 +64,8 @@ func OpenRegular(path string) (*os.File, error) {
 	return nil, err
 }
 
-// takeLock locks a file with the given mode of flock(2). If it does not get the lock, it closes the
-// file.
+// takeLock locks a file with a mode of flock(2), without waiting. If it does not get the lock, it closes
+// the file.
 func takeLock(f *os.File, flockMode int) (locked *os.File, ok bool, err error) {
 	switch err := unix.Flock(int(f.Fd()), flockMode|unix.LOCK_NB); err {
 	case nil:

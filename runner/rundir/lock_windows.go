@@ -7,14 +7,14 @@ import (
 	"github.com/queuectl/queuectl/internal/lockfile"
 )
 
-// Lock takes an exclusive lock that is released when this process ends. ok is false if another
-// process holds the lock. Child processes do not inherit it.
+// Lock takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
+// process ends. Child processes do not inherit the lock. ok is false if another process holds the lock.
 func Lock(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
 	return lockfile.Acquire(path, true)
 }
 
-// IsLockHeld reports whether a process holds a lock. It returns false if the file does not exist.
-// Concurrent callers do not find each other's locks.
+// IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not
+// exist. Concurrent checks do not disturb each other.
 func IsLockHeld(path string) (bool, error) { return lockfile.IsHeld(path) }
 
 // OpenRegular opens a file in a runner's directory for reading. Other processes can still remove the
@@ -23,7 +23,8 @@ func OpenRegular(path string) (*os.File, error) {
 	return os.OpenInRoot(filepath.Dir(path), filepath.Base(path))
 }
 
-// removeLocked releases the lock, then removes its directory: Windows cannot remove an open file.
+// removeLocked releases the lock and then removes the directory dir. Windows cannot remove the lock file
+// while it is open.
 func removeLocked(dir string, lock *os.File) error {
 	lock.Close()
 	return os.RemoveAll(dir)

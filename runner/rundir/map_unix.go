@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapFile maps the first bytes of a file. Writes to the mapping change the file immediately, and they survive
-// the death of this process.
+// mapFile maps the first size bytes of a file into memory. A write to the mapping changes the file
+// immediately, so it survives the death of this process.
 func mapFile(f *os.File, size int) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
@@ -17,7 +17,8 @@ func mapFile(f *os.File, size int) ([]byte, error) {
 // unmapFile removes a mapping.
 func unmapFile(mem []byte) error { return unix.Munmap(mem) }
 
-// fileID returns numbers that distinguish a file from all copies of it that exist at the same time.
+// fileID returns the device and inode number of a file. They distinguish the file from all copies of it
+// that exist at the same time.
 func fileID(f *os.File) (dev, ino int64, err error) {
 	var st unix.Stat_t
 	err = unix.Fstat(int(f.Fd()), &st)

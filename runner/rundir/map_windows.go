@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// mapFile maps the first bytes of a file. Writes to the mapping change the file immediately, and they survive
-// the death of this process.
+// mapFile maps the first size bytes of a file into memory. A write to the mapping changes the file
+// immediately, so it survives the death of this process.
 func mapFile(f *os.File, size int) ([]byte, error) {
 	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, 0, uint32(size), nil)
 	if err != nil {
@@ -28,7 +28,7 @@ func unmapFile(mem []byte) error {
 	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }
 
-// fileID returns numbers that distinguish a file from all copies of it that exist at the same time.
+// fileID returns two numbers that distinguish a file from all copies of it that exist at the same time.
 func fileID(f *os.File) (dev, ino int64, err error) {
 	var info windows.ByHandleFileInformation
 	err = windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &info)

@@ -33,8 +33,8 @@ func PeerPID(c net.Conn) int64 {
 	return int64(cred.Pid)
 }
 
-// CheckPeer returns the uid of the process at the other end of a socket, or -1 if it is unknown. It returns an
-// error unless that is the service's uid or root.
+// CheckPeer checks the process at the other end of a socket. It returns the uid of the process, or -1 if
+// the uid is unknown. If the uid is neither serviceUID nor root's, it returns an error.
 func CheckPeer(c net.Conn, serviceUID int) (uid int, err error) {
 	cred, err := PeerCredentials(c)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// pipeName returns the name of the named pipe that replaces a runner's socket on Windows. Runner names
-// are unique on a machine and are never reused.
+// pipeName returns the name of the named pipe that replaces a runner's socket on Windows. The name is
+// unique, because it contains the name of the runner, which is never used again on this machine.
 func pipeName(path string) string {
 	return `\\.\pipe\queuectl-runner-` + filepath.Base(filepath.Dir(path))
 }
 
-// Listen creates the pipe. Only this user, the system and administrators can connect to it.
+// Listen creates a runner's pipe. Only this user, the system and administrators can connect to it.
 func Listen(path string, _ os.FileMode) (net.Listener, error) {
 	return pipe.Listen(pipeName(path), pipe.OwnerOnlyDescriptor())
 }
@@ -40,8 +40,8 @@ func Dial(path string) (net.Conn, error) {
 	return c, nil
 }
 
-// checkServer returns an error unless the pipe's server belongs to the system or to the owner of
-// the objects that this process creates.
+// checkServer returns an error if the process that created the pipe belongs neither to the system nor to
+// the account that owns the objects of this process.
 func checkServer(c net.Conn) error {
 	server, err := pipe.ServerOf(c)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// AppendSparedGroup stores a process group that a job was allowed to leave behind.
+// AppendSparedGroup stores, in a runner's directory, the id of a process group that a job was allowed to
+// leave behind.
 func AppendSparedGroup(dir string, pgid int, mode os.FileMode) error {
 	f, err := os.OpenFile(filepath.Join(dir, sparedFileName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
 	if err != nil {
@@ -22,7 +23,8 @@ func AppendSparedGroup(dir string, pgid int, mode os.FileMode) error {
 // maxSparedBytes bounds how many bytes ReadSparedGroups reads.
 const maxSparedBytes = 16 << 20
 
-// ReadSparedGroups reads the process groups that a dead runner's jobs were allowed to leave behind.
+// ReadSparedGroups returns the ids of the process groups that a dead runner's jobs were allowed to leave
+// behind.
 func ReadSparedGroups(dir string) (map[int]bool, error) {
 	spared := map[int]bool{}
 	raw, err := ReadRegular(filepath.Join(dir, sparedFileName), maxSparedBytes)

@@ -15,10 +15,10 @@ import (
 // See docs/decisions/0056.
 const (
 	slotBytes = 64
-	MaxSlots  = 4096 // bounds the number of workers
+	MaxSlots  = 4096 // maximum number of slots, and so of workers
 )
 
-// Table is the running table of this runner. Only the worker that uses a slot writes to it.
+// Table is the running table of this runner. A slot is written only by the worker that uses it.
 type Table struct {
 	mem           tableSlots
 	file          *os.File
@@ -77,9 +77,9 @@ func (t *Table) writeSlot(slot int64, fields ...int64) {
 	}
 }
 
-// SetJournalSize stores the size of the journal, so that a service can detect that a part of the
-// journal is missing. While the journal changes to a new segment, the stored size is never larger than
-// the real one.
+// SetJournalSize stores the size of the journal, so that a service can detect that a part of the journal is
+// missing. The stored size is never larger than the real size, even while the journal changes to a new
+// segment.
 func (t *Table) SetJournalSize(w JournalSize) {
 	if int64(w.segment) != t.mem.field(0, journalField) {
 		t.mem.set(0, journalField+1, 0)
@@ -93,9 +93,10 @@ func (t *Table) SetJournalSize(w JournalSize) {
 // and start time, and the device and inode number of the table's file.
 const journalField = 4
 
-// leasesExpireField is a header field. The lower half is 1 while the service's leases are limited in
-// time, and otherwise 0. The upper half is a checksum of the fields before journalField. A header with
-// a wrong checksum is damaged: its pid is not used, and its directory is not taken for a copy.
+// leasesExpireField is a header field. Its lower 32 bits are 1 while the service's leases are limited in
+// time, and otherwise 0. Its upper 32 bits are a checksum of the fields before journalField. If the
+// checksum is wrong, the header is damaged. Readers then do not use the pid, and do not conclude that the
+// directory is a copy.
 const leasesExpireField = 7
 
 // SetLeasesExpire stores whether the service's leases are limited in time.
@@ -110,7 +111,7 @@ func (t *Table) SetLeasesExpire(on bool) {
 // headerSum returns the checksum of the fields before journalField.
 func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
-// SetStarting stores an attempt in its slot before the fork. SetForked adds the process after the fork.
+// SetStarting stores an attempt in its slot, before its process is forked. SetForked adds the process.
 func (t *Table) SetStarting(slot int64, l wire.Lease, startedAt int64) {
 	t.writeSlot(slot, 0, l.Fence, 0, startedAt)
 	t.writeSlot(slot, l.Seq)
@@ -121,5 +122,5 @@ func (t *Table) SetForked(slot int64, pid int, startedAt int64) {
 	t.mem.set(int(slot), 2, int64(pid))
 }
 
-// FreeSlot frees a slot, after the result is in the journal.
+// FreeSlot frees a slot. Call it after the result of its attempt is in the journal.
 func (t *Table) FreeSlot(slot int64) { t.writeSlot(slot, 0) }

@@ -24,11 +24,10 @@ func (s tableSlots) set(slot, i int, n int64) {
 	binary.LittleEndian.PutUint64(s[slot*slotBytes+8*i:], uint64(n))
 }
 
-// RunningTable is the parsed running table of a dead runner.
+// RunningTable is the parsed content of a runner's running table.
 type RunningTable struct {
-	// PID and StartTicks are the pid and the start time of the runner's process. PID is 0 if the directory
-	// is a copy: the process with the stored pid, and its jobs, then belong to the original directory,
-	// whose runner may be alive.
+	// PID and StartTicks are the pid and the start time of the runner's process. PID is 0 if the directory is
+	// a copy, because the process with the stored pid belongs to the original directory and may be alive.
 	PID         int
 	StartTicks  int64
 	Attempts    []wire.Attempt
@@ -36,8 +35,8 @@ type RunningTable struct {
 	Intact      bool // the table has its full size, and its header is valid
 }
 
-// ReadTable reads a dead runner's table. The result is empty if the file is missing, and may be
-// incomplete if the file is too short.
+// ReadTable reads the running table in a runner's directory. If the file is missing, the result is empty.
+// If the file is too short, the result may be incomplete.
 func ReadTable(dir string) (t RunningTable, err error) {
 	f, err := OpenRegular(filepath.Join(dir, TableFileName))
 	if errors.Is(err, os.ErrNotExist) {

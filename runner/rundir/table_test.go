@@ -24,7 +24,8 @@ func newTable(t *testing.T, dir string) *Table {
 	return table
 }
 
-// newNotes creates the running table (see newTable) and the journal of a runner in a new directory.
+// newNotes creates the running table and the journal of a runner in a new directory. newTable describes the
+// table.
 func newNotes(t *testing.T) (dir string, table *Table, j *Journal) {
 	t.Helper()
 	dir = t.TempDir()
@@ -130,8 +131,8 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 	}
 }
 
-// A running table with a damaged header names no runner, but is not taken for a copy either. The
-// process trees of a copy would not be ended, because they belong to another runner.
+// A running table with a damaged header names no runner, and does not count as a copy. Otherwise the
+// process trees of its attempts would not be ended, because those in a copy belong to another runner.
 func TestDamagedHeaderIsNotACopy(t *testing.T) {
 	for at := range 8 * journalField {
 		dir := t.TempDir()

@@ -15,16 +15,16 @@ import (
 
 // The private directories of jobs (QUEUECTL_TMPDIR) are in one directory for each runner.
 //
-// By default, that directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is
-// /mnt/scratch/RUNNER, and the runner first stores /mnt/scratch in a note in its own directory,
-// ROOT/RUNNER/tmpdir. The process that removes a dead runner's directory reads the note, so it finds
-// the private directories even if job_tmpdir has changed. The note does not contain the last part of
-// the path. A manipulated note can therefore name only a directory with the runner's name.
+// By default, this directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is
+// /mnt/scratch/RUNNER, and the runner first stores the text /mnt/scratch in the file ROOT/RUNNER/tmpdir.
+// The process that removes a dead runner's directory reads this file. So it finds the private directories
+// even if job_tmpdir has changed. The text does not contain the last part of the path. Even if someone
+// manipulates the file, only a directory with the runner's name can be removed.
 
-// TmpdirSetting is the name of the setting, in queuectl.toml and in runner.conf.
+// TmpdirSetting is the name of the setting job_tmpdir, in queuectl.toml and in runner.conf.
 const TmpdirSetting = "job_tmpdir"
 
-// maxPathBytes bounds a note that contains a path, in bytes.
+// maxPathBytes bounds the file that StoreTmpdir writes, in bytes.
 const maxPathBytes = 8 << 10
 
 // StoreTmpdir stores the job_tmpdir of a runner in the runner's directory, so that it survives a power cut.
@@ -32,25 +32,25 @@ func StoreTmpdir(dir, tmpdir string, mode os.FileMode) error {
 	return atomicfile.Write(filepath.Join(dir, tmpdirFileName), []byte(WithChecksum(tmpdir)), mode)
 }
 
-// ReadTmpdir returns the job_tmpdir with which the runner of a directory was started. It returns ""
-// if the runner has none.
+// ReadTmpdir returns the job_tmpdir with which the runner that uses a directory was started, or "" if it
+// has none.
 func ReadTmpdir(dir string) (string, error) {
 	return ReadChecksummedFile(filepath.Join(dir, tmpdirFileName), maxPathBytes)
 }
 
-// WorkspacesRemoveTimeout bounds the removal of all private directories of a runner.
+// WorkspacesRemoveTimeout bounds the time for the removal of all private directories of a runner.
 const WorkspacesRemoveTimeout = 20 * time.Second
 
-// CheckTmpdir returns an error if path is unsuitable as job_tmpdir: other accounts can change it, or it
-// is inside root, the directory of the runners. Inside root, the subdirectories of path could have the
-// same paths as the runners' directories. If othersEnter is true, it is also unsuitable if other
-// accounts cannot enter it.
+// CheckTmpdir returns an error if path is unsuitable as job_tmpdir. Other accounts must not be able to
+// change path. It must not be inside root, the directory of the runners, because its subdirectories could
+// then have the same paths as the runners' directories. If othersEnter is true, other accounts must be able
+// to enter it.
 func CheckTmpdir(path, root string, othersEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w; create this directory, or change the setting", TmpdirSetting, err)
 	}
-	// If this fails, root does not exist yet.
+	// If EvalSymlinks fails, root does not exist yet.
 	if resolved, err := filepath.EvalSymlinks(root); err == nil {
 		root = resolved
 	}
@@ -103,8 +103,8 @@ func makeWorkspacesDir(dir string, othersEnter bool) error {
 }
 
 // RemoveDeadRunner removes a dead runner's directory and the private directories of its jobs. It removes
-// each private directory with the rights of the account that owns it. Private directories that cannot
-// be removed stay.
+// each private directory with the rights of the account that owns it. If a private directory cannot be
+// removed, RemoveDeadRunner leaves it and continues.
 func RemoveDeadRunner(dir string) error {
 	tmpdir, err := ReadTmpdir(dir)
 	for _, parent := range []string{filepath.Join(filepath.Dir(dir), WorkspacesDirName), tmpdir} {

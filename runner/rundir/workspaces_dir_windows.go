@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// CheckWorkspaces accepts any directory, because no other account can access its parent.
+// CheckWorkspaces returns nil for every directory, because no other account can access its parent
+// directory.
 func CheckWorkspaces(string) error { return nil }
 
 // checkParents returns an error if another account could change path, a directory for the private

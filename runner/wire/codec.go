@@ -5,9 +5,10 @@ import (
 	"reflect"
 )
 
-// A frame is encoded field by field, in the order of its struct. A number is a varint, and a flag one
-// byte. A text is its length and its bytes. A list is the number of its entries and the entries. A struct
-// inside a frame is the sequence of its fields.
+// A frame is encoded field by field, in the order of its struct. A number is encoded as a varint, and a
+// flag as one byte. A text is encoded as its length, followed by its bytes. A list is encoded as the number
+// of its entries, followed by the entries. A struct inside a frame is encoded as the sequence of its
+// fields.
 
 // appendValue appends an encoded value to b.
 func appendValue(b []byte, v reflect.Value) []byte {
@@ -32,13 +33,13 @@ func appendValue(b []byte, v reflect.Value) []byte {
 		}
 		b = binary.AppendVarint(b, int64(v.Len()))
 	}
-	for i := range v.Len() { // a list, or an array, whose length is fixed
+	for i := range v.Len() { // a list, or an array, which has no encoded length
 		b = appendValue(b, v.Index(i))
 	}
 	return b
 }
 
-// decoder takes encoded values from its input. If the input is damaged, damaged is set and all further
+// decoder decodes values from its input. If the input is damaged, the field damaged is set and all further
 // values are decoded as zero.
 type decoder struct {
 	raw     []byte
@@ -48,8 +49,8 @@ type decoder struct {
 
 func (d *decoder) fail() { d.damaged, d.raw, d.text = true, nil, "" }
 
-// take removes the first n bytes from the input and returns them. Negative n, and n beyond the end of the
-// input, mean that the input is damaged.
+// take removes the first n bytes from the input and returns them. If n is negative or larger than the
+// input, the input is damaged.
 func (d *decoder) take(n int) (first string) {
 	if n < 0 || n > len(d.text) {
 		d.fail()
@@ -112,7 +113,7 @@ func (d *decoder) value(v reflect.Value) {
 			return
 		}
 		n := d.number()
-		if n < 0 || n > int64(len(d.raw)/minBytes(v.Type().Elem())) { // check before memory is allocated
+		if n < 0 || n > int64(len(d.raw)/minBytes(v.Type().Elem())) { // check this before allocating memory
 			d.fail()
 		} else if n > 0 {
 			v.Set(reflect.MakeSlice(v.Type(), int(n), int(n)))

@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// Outbox writes to a connection without blocking its callers. Send and FlushNow immediately write the
-// bytes that the socket accepts without blocking. The method Run writes the rest.
+// Outbox writes to a connection without blocking its callers. Send and FlushNow immediately write as many
+// bytes as the connection accepts without blocking. The method Run, which needs its own goroutine, writes
+// the rest.
 type Outbox struct {
 	conn net.Conn
 	wake chan struct{}
@@ -20,21 +21,21 @@ type Outbox struct {
 // NewOutbox returns the outbox of a connection.
 func NewOutbox(c net.Conn) *Outbox { return &Outbox{conn: c, wake: make(chan struct{}, 1)} }
 
-// Buffer adds bytes for the next flush.
+// Buffer adds bytes to the outbox. Send, SendFrames or FlushNow writes them later.
 func (o *Outbox) Buffer(b []byte) {
 	o.mu.Lock()
 	o.unsent = append(o.unsent, b...)
 	o.mu.Unlock()
 }
 
-// Send writes the gathered bytes, then b. It does not block.
+// Send writes the bytes that Buffer has added, and then b. It does not block.
 func (o *Outbox) Send(b []byte) {
 	o.Buffer(b)
 	o.FlushNow()
 }
 
-// SendFrames sends frames together and in order, as Send does. It returns how many bytes are still to be
-// written.
+// SendFrames writes encoded frames together and in order, as Send does. It returns the number of bytes that
+// Run must still write.
 func (o *Outbox) SendFrames(frames ...Frame) (unsent int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -45,17 +46,17 @@ func (o *Outbox) SendFrames(frames ...Frame) (unsent int) {
 	return len(o.unsent)
 }
 
-// FlushNow writes the gathered bytes. It does not block.
+// FlushNow writes the bytes that Buffer has added. It does not block.
 func (o *Outbox) FlushNow() {
 	o.mu.Lock()
 	o.flushLocked(writeNow)
 	o.mu.Unlock()
 }
 
-// flushLocked calls write until all gathered bytes are written. If write accepts only some of the
-// bytes, flushLocked leaves the rest to the method Run. If another goroutine is already writing,
-// that goroutine also writes the new bytes. The caller holds mu; flushLocked releases it during a
-// write.
+// flushLocked calls the function write until all bytes in the outbox are written. If write accepts only
+// some of the bytes, flushLocked leaves the rest to the method Run. If another goroutine is already
+// writing, flushLocked leaves all bytes to it. The caller holds mu. flushLocked unlocks it while write
+// runs.
 func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 	for !o.writing && !o.closed && len(o.unsent) > 0 {
 		data := o.unsent
@@ -72,13 +73,13 @@ func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 	}
 }
 
-// Run writes the bytes that the socket did not accept immediately. It returns after Close.
+// Run writes the bytes that the connection did not accept immediately. It returns after Close.
 func (o *Outbox) Run() {
 	for range o.wake {
 		o.mu.Lock()
 		o.flushLocked(func(c net.Conn, b []byte) int {
 			if _, err := c.Write(b); err != nil {
-				c.Close() // the goroutine that reads the connection gets the error
+				c.Close() // the goroutine that reads the connection then gets the error
 			}
 			return len(b)
 		})
@@ -103,10 +104,11 @@ func (o *Outbox) Close() bool {
 	return true
 }
 
-// SignalWake makes the goroutine that reads from a channel of capacity 1 run. A second signal is dropped.
+// SignalWake wakes the goroutine that receives from a channel of capacity 1. It does nothing if a signal is
+// already in the channel.
 func SignalWake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // a signal is pending already
+	default: // a signal is already in the channel
 	}
 }

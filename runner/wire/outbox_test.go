@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 )
 
-// While the service reads slowly, newly gathered frames do not overwrite the frames that are being
-// written. This holds even after the writer was woken up without having work.
+// While the service reads slowly, newly added frames do not overwrite the frames that are being written.
+// This is also true after the writer was woken up without having work.
 func TestGatherKeepsBytesBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()

@@ -12,13 +12,13 @@ const readBufferBytes = 64 << 10
 // NewReader returns a buffer from which ReadFrame reads the frames of a connection.
 func NewReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, readBufferBytes) }
 
-// ReadFrame reads the next frame. It reads no byte after that frame from r.
+// ReadFrame reads the next frame from r. It does not read further bytes.
 func ReadFrame(r io.Reader) (Frame, error) {
 	frame := make([]byte, headBytes)
 	if _, err := io.ReadFull(r, frame); err != nil {
 		return nil, err
 	}
-	f, _, err := Parse(frame) // detects an invalid length
+	f, _, err := Parse(frame) // an incomplete frame is expected here; other errors mean an invalid length
 	if err == ErrIncompleteFrame {
 		frame = append(frame, make([]byte, binary.LittleEndian.Uint32(frame)-1)...)
 		if _, err := io.ReadFull(r, frame[headBytes:]); err != nil {
@@ -29,8 +29,8 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	return f, err
 }
 
-// IsBuffered reports whether ReadFrame would return the next frame without waiting for the connection. It
-// returns false for a frame that is larger than the buffer.
+// IsBuffered reports whether the buffer contains the whole next frame, so that ReadFrame returns without
+// waiting. It returns false for a frame that is larger than the buffer.
 func IsBuffered(r *bufio.Reader) bool {
 	head, _ := r.Peek(min(headBytes, r.Buffered()))
 	return len(head) == headBytes && r.Buffered()-4 >= int(binary.LittleEndian.Uint32(head))

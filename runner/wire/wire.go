@@ -1,4 +1,4 @@
-// Package wire encodes the frames between service and runner.
+// Package wire encodes frames: the messages between the service and a runner.
 //
 // A frame is its length (u32, little endian), followed by its type (u8) and its fields as varints and
 // length-prefixed bytes. The length counts the bytes after itself. Start with Frame, Append and Parse.
@@ -15,15 +15,15 @@ import (
 )
 
 // ProtocolVersion is the newest protocol version that this program supports. Each side names its newest
-// version in its first frame. Both sides then use the lower of the two versions. A new version may only
-// add types of frames. The layout of an existing type never changes, so a side that knows a type can
-// read it from every other version. The only exception is an optional field at the end of a frame
-// (optionalFields), which is missing in frames of older versions.
-// See docs/decisions/0051.
+// version in its first frame. Both sides then use the lower of the two versions. A new version may only add
+// types of frames, and optional fields at the end of a type (optionalFields). Apart from that, the layout
+// of a type never changes. So a side that knows a type can read its frames from every other version. Older
+// versions omit the optional fields. See docs/decisions/0051.
 const ProtocolVersion = 1
 
-// Compare orders the attempts of a queue by Rank, then by Seq. Of two positions with the same Rank and
-// Seq, the one with StartsBefore set comes first.
+// Compare compares the positions of two attempts of a queue: by Rank, then by Seq. If both are equal, the
+// position with StartsBefore set comes first. The result is negative if p comes first, and positive if
+// other does.
 func (p QueuePosition) Compare(other QueuePosition) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
 	if order == 0 && p.StartsBefore != other.StartsBefore {
@@ -35,62 +35,64 @@ func (p QueuePosition) Compare(other QueuePosition) int {
 	return order
 }
 
-// NoEpoch is the epoch of a client that only asks which attempts a runner has.
+// NoEpoch is the epoch in the Hello of a client that only wants to know which attempts a runner has.
 const NoEpoch = 0
 
 // MaxFrameBytes bounds the size of a frame in bytes, without its length prefix.
 const MaxFrameBytes = 4 << 20
 
-// Lease identifies one claim of one job: the job's number and the fence.
+// Lease identifies one claim of one job. Seq is the job's number. Fence is the number of the claim, by
+// which outdated results are recognised.
 type Lease struct {
 	Seq   int64
 	Fence int64
 }
 
-// Frame is a pointer to one of the structs in frameTypes. The order of a struct's fields is their order in
-// the encoded frame, so it never changes.
+// Frame is a message: a pointer to one of the structs in frameTypes. The order of a struct's fields is
+// their order in the encoded frame, so it must never change.
 type Frame any
 
 // RequestID identifies a request of the service. The runner's reply has the same RequestID.
 type RequestID int64
 
-// ID returns the RequestID of a frame that contains one.
+// ID returns a pointer to the RequestID of a request or reply.
 func (id *RequestID) ID() *RequestID { return id }
 
-// Exchange is a request or a reply, which the service and the runner match by its RequestID.
+// Exchange is a frame that is a request or a reply. A reply has the RequestID of its request.
 type Exchange interface{ ID() *RequestID }
 
 // Frames that the service sends.
 type (
-	// Hello opens a connection. From then on, the runner rejects frames of connections with a lower
-	// epoch. A Hello with NoEpoch is answered, but changes nothing.
+	// Hello is the first frame of a connection. Epoch is the number of the service start. After a Hello, the
+	// runner rejects frames of connections with a lower epoch. If Epoch is NoEpoch, the runner only sends the
+	// answer.
 	Hello struct {
 		ProtocolVersion int64
 		Epoch           int64
 		Version         string
 	}
-	// Setup sets how many attempts run concurrently (Workers) and how long results are gathered before
-	// they are sent (SettleDelay). StopTimeout is how long running attempts may continue when the
-	// operating system ends the runner.
+	// Setup contains the settings of the runner. Workers is how many attempts run concurrently. SettleDelay is
+	// how long the runner gathers results before it sends them. StopTimeout is how long running attempts may
+	// continue when the operating system ends the runner.
 	Setup struct {
 		Workers     int64
 		SettleDelay time.Duration
 		StopTimeout time.Duration
 	}
-	// QueuePosition is the position of an attempt among the waiting attempts of its queue.
+	// QueuePosition is the sort key of an attempt among the waiting attempts of its queue.
 	QueuePosition struct {
-		// Rank and Seq are those of the attempt's own job. If StartsBefore is set, they are those of the job
-		// that the attempt starts before.
+		// Rank and Seq are the rank and the number of the attempt's job. If StartsBefore is set, they are those
+		// of the other job before which the attempt starts.
 		Rank, Seq    int64
 		StartsBefore bool // the attempt starts before the job with this Rank and Seq
 	}
-	// Start starts an attempt. The runner starts each lease at most once.
+	// Start requests the start of an attempt. The runner starts each lease at most once.
 	Start struct {
 		Lease
 		Queue    string
-		Position QueuePosition // the waiting attempt of the queue with the lowest Position starts first
-		// UID is the account that the attempt runs as; -1 is the runner's own account. The account's
-		// home is the default for Cwd, and its variables are added to Env.
+		Position QueuePosition // of the waiting attempts of a queue, the one with the lowest Position starts first
+		// UID is the account that the attempt runs as. -1 means the runner's own account. Otherwise the account's
+		// home is the default for Cwd, and its variables, such as HOME, are added to Env.
 		UID  int64
 		Argv []string
 		// Env is the environment, except for QUEUECTL_WORKER, the cookie and the account's variables.
@@ -107,12 +109,12 @@ type (
 		// Memory (in bytes), MilliCPUs (in thousandths of a processor) and Tasks limit all processes of the
 		// attempt together; 0 means no limit.
 		Memory, MilliCPUs, Tasks int64
-		TTY                      bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
+		TTY                      bool     // run the attempt on a new terminal; Stdin and StdinFile are then ""
 		Nice                     int64    // nice value of each process; 0 means the runner's own nice value
 		NoFile                   int64    // limit of open files for each process; 0 means the default limit
-		Secrets                  []string // NAME=/path or NAME=credential:C; only the runner reads the values
+		Secrets                  []string // NAME=/path or NAME=credential:C; the runner reads the values
 		MaskSecrets              bool     // mask the values of Secrets in the output
-		DependencyResults        []byte   // JSON about the jobs that this job depended on; nil means none
+		DependencyResults        []byte   // JSON about the jobs that this job depends on; nil means none
 		NoNewPrivileges          bool     // setuid programs gain no privileges
 	}
 	// Timeouts are the times after which the runner ends an attempt's processes.
@@ -122,7 +124,7 @@ type (
 		KillAfter   time.Duration
 		OutputGrace time.Duration
 	}
-	// TypeInput writes a person's input to the terminal of a running attempt. TypeInputReply answers it.
+	// TypeInput writes a user's input to the terminal of a running attempt. TypeInputReply answers it.
 	TypeInput struct {
 		Lease
 		RequestID
@@ -133,31 +135,33 @@ type (
 		Lease
 		Rows, Cols int64
 	}
-	// Drop takes back an attempt that has not been started. DropReply answers it.
+	// Drop cancels the Start of an attempt that has not started yet. DropReply answers it.
 	Drop struct{ Lease }
-	// Kill ends an attempt's process tree: SIGTERM first, SIGKILL after Grace. Cause is the cause in
-	// the attempt's result.
+	// Kill ends an attempt's process tree. The runner sends SIGTERM, and SIGKILL after Grace. Cause is copied
+	// to the attempt's result.
 	Kill struct {
 		Lease
 		Cause int64
 		Grace time.Duration
 	}
-	// ExtendLeases extends the service's leases by Duration. If no other ExtendLeases arrives within that time, the
-	// service may have lost its leases. The runner then kills all its jobs immediately, and starts no
-	// attempt until another ExtendLeases arrives. If Duration is 0, and before the first ExtendLeases, the leases do
-	// not expire.
+	// ExtendLeases extends all leases of the service by Duration. If no other ExtendLeases arrives within this
+	// time, the leases expire. The runner then kills all its jobs immediately, and starts no attempt until
+	// another ExtendLeases arrives. Before the first ExtendLeases, and if Duration is 0, the leases do not
+	// expire.
 	ExtendLeases struct {
 		Duration time.Duration
-		// BootDeadlineMillis is when the extended leases end, in milliseconds since boot, including time
-		// asleep; 0 if unknown.
+		// BootDeadlineMillis is when the extended leases end, in milliseconds since boot, including time asleep.
+		// 0 means unknown.
 		BootDeadlineMillis int64
 	}
-	// ReportImmediately makes the runner send an attempt's start and result immediately instead of gathering them.
+	// ReportImmediately makes the runner send the start and the result of an attempt immediately, without
+	// gathering them.
 	ReportImmediately struct{ Lease }
 	// Ack acknowledges results that the service has stored.
 	Ack struct{ Leases []Lease }
-	// ReadOutput asks for output after a cursor. ReadOutputReply answers it. If Wait is set, the runner
-	// answers only when there is output or the log is complete. Otherwise it answers immediately.
+	// ReadOutput requests the output of an attempt after the position Cursor. ReadOutputReply answers it. If
+	// Wait is set, the runner answers when there is output or the output is complete. Otherwise it answers
+	// immediately.
 	ReadOutput struct {
 		Lease
 		RequestID
@@ -174,19 +178,19 @@ type (
 		Lease
 		Number int64
 	}
-	// Pause freezes an attempt's process tree and stops its timeouts, or lets it continue. PauseReply
-	// answers it. An attempt that has not started yet is frozen when it starts.
+	// Pause freezes an attempt's process tree and stops its timeouts if Paused is set, and otherwise resumes
+	// both. PauseReply answers it. If the attempt has not started yet, it is frozen when it starts.
 	Pause struct {
 		Lease
 		RequestID
 		Paused bool
 	}
-	// Shutdown ends the runner once all its attempts have ended. The runner then removes its directory,
-	// unless it has results that the service has not acknowledged.
+	// Shutdown ends the runner once all its attempts have ended. If the service has acknowledged all results,
+	// the runner then removes its directory.
 	Shutdown struct{}
-	// Recover ends the remaining processes of dead runners' attempts: those of the runner whose
-	// directory has the name RunnerName, unless RunnerName is "", and those of Attempts, which the service
-	// knows. RecoverReply answers it.
+	// Recover ends the remaining processes of dead runners' attempts. RunnerName is the name of a dead
+	// runner's directory: the runner ends the processes of all attempts that the files in it name. "" means no
+	// directory. The runner also ends the processes of Attempts. RecoverReply answers Recover.
 	Recover struct {
 		RequestID
 		RunnerName string
@@ -198,8 +202,8 @@ type (
 
 // Frames that the runner sends.
 type (
-	// HelloReply answers Hello. It describes the runner and lists its attempts that have not ended.
-	// EndedLeases lists the attempts whose results are not acknowledged; these results follow.
+	// HelloReply answers Hello. It describes the runner. Attempts lists the attempts that have not ended.
+	// EndedLeases lists the ended attempts whose results are not acknowledged. Their Result frames follow.
 	HelloReply struct {
 		ProtocolVersion int64
 		Version         string
@@ -208,34 +212,34 @@ type (
 		EndedLeases     []Lease
 		Enforcements    []LimitEnforcement // how the runner enforces each limit
 	}
-	// HelloRefusal answers a Hello whose epoch is not higher than Epoch, the newest one that the runner has
-	// accepted. It also answers every Hello if the runner is about to end.
+	// HelloRefusal answers a Hello that the runner refuses. Epoch is the highest epoch that the runner has
+	// accepted. It refuses a Hello whose epoch is not higher, and every Hello if it is about to end.
 	HelloRefusal struct{ Epoch int64 }
-	// StartReport reports an attempt that is still running a moment after its start.
+	// StartReport reports that an attempt has started. The runner sends it only if the attempt is still
+	// running a moment later.
 	StartReport struct{ Attempt }
-	// DropReply answers Drop and says whether the attempt will not run. The runner also sends it
-	// without a Drop, for an attempt that was not started before the deadline in DeadlineMillis or
-	// BootDeadlineMillis.
+	// DropReply answers Drop. Dropped means that the attempt will not run. The runner also sends a DropReply,
+	// without a Drop, if it could not start an attempt before its DeadlineMillis or BootDeadlineMillis.
 	DropReply struct {
 		Lease
 		Dropped bool
 	}
-	// StuckReport lists all attempts that have ended but have processes that outlive SIGKILL. Each keeps a
-	// worker in use, and its PID is that of a remaining process. The runner sends StuckReport after every
-	// change, and after HelloReply if the list is not empty.
+	// StuckReport lists all attempts that have ended but have processes that SIGKILL did not end. Each of
+	// these attempts keeps a worker busy. Its PID is the pid of a remaining process. The runner sends
+	// StuckReport after every change of the list, and after HelloReply if the list is not empty.
 	StuckReport struct{ Attempts []Attempt }
-	// Result says how an attempt ended. The runner repeats it after every HelloReply until it is
-	// acknowledged.
+	// Result says how an attempt ended. The runner sends it again after every HelloReply until an Ack
+	// acknowledges it.
 	Result struct {
 		Attempt
 		EndedAtMillis int64 // milliseconds since 1970
-		// Cause is the cause in the Kill that ended the attempt, or else the cause that the runner
-		// found; 0 if neither exists.
+		// Cause is the Cause of the Kill that ended the attempt, or else a cause that the runner has detected. It
+		// is 0 if the attempt ended by itself.
 		Cause        int64
 		TimedOut     bool
 		IdleTimedOut bool // the attempt timed out because it printed nothing for IdleTimeout
 		Shortage     bool // the attempt could not be started, because resources were missing
-		HasSurvivors bool // the attempt has processes that outlive SIGKILL
+		HasSurvivors bool // the attempt has processes that SIGKILL did not end
 		ExitCode     int64
 		Signal       int64
 		Error        string
@@ -245,13 +249,14 @@ type (
 		DroppedBytes int64
 		Output       []byte
 		OutputRef    string
-		// ResultJSON is the JSON that the attempt reported as its result. ResultError is the reason why the
-		// attempt's result was invalid.
+		// ResultJSON is the JSON that the attempt reported as its result; nil if none. ResultError says why this
+		// JSON was invalid; "" if it was valid or missing.
 		ResultJSON  []byte
 		ResultError string
 		Progress    Progress // last progress that the attempt reported
 		PeakTasks   int64    // largest number of processes and threads; 0 if unknown
-		// AtMemoryLimit reports that a process of the attempt was killed at the attempt's memory limit.
+		// AtMemoryLimit means that a process of the attempt was killed because the attempt reached its own memory
+		// limit.
 		AtMemoryLimit bool
 	}
 	// ProgressReport reports the progress of a running attempt. The runner sends it at most twice a second for
@@ -265,12 +270,12 @@ type (
 		RequestID
 		Cursor      [2]int64
 		LogComplete bool
-		AttemptGone bool // the runner does not have the attempt, or no longer has it
+		AttemptGone bool // the runner does not have this attempt
 		Data        []byte
 	}
-	// RecoverReply answers Recover. SameBoot is false if the machine was certainly rebooted since the
-	// dead runner started. Survivors lists the processes that outlive SIGKILL. LeasesWithProcesses lists
-	// those of the request's Attempts that still had processes.
+	// RecoverReply answers Recover. SameBoot is false if the machine has certainly rebooted since the dead
+	// runner started. Survivors lists the processes that SIGKILL did not end. LeasesWithProcesses lists the
+	// attempts in Recover.Attempts that still had processes.
 	RecoverReply struct {
 		RequestID
 		SameBoot            bool
@@ -280,16 +285,17 @@ type (
 	}
 	// PurgeOutputsReply answers PurgeOutputs after the files were deleted or could not be deleted.
 	PurgeOutputsReply struct{ RequestID }
-	// PauseReply answers Pause. UnchangedProcesses is the number of processes of the tree that have not
-	// changed yet. NotRunning reports that the attempt is not running, or is being ended.
+	// PauseReply answers Pause. UnchangedProcesses is the number of processes of the tree that are not yet
+	// frozen or resumed. NotRunning means that the attempt is not running, or is being ended.
 	PauseReply struct {
 		RequestID
 		UnchangedProcesses int64
 		NotRunning         bool
 	}
-	// TypeInputReply answers TypeInput. WrittenBytes is how many of the first bytes the terminal took; it
-	// takes no more until the program reads. ModeControls contains the control sequences that have set the
-	// terminal's modes. NoTerminal reports that the attempt is not running, or has no terminal.
+	// TypeInputReply answers TypeInput. WrittenBytes is how many bytes the terminal accepted, from the start
+	// of the input. If these are not all, the terminal accepts more when the program has read some.
+	// ModeControls contains the control sequences with which the program has set the terminal's modes.
+	// NoTerminal means that the attempt is not running, or has no terminal.
 	TypeInputReply struct {
 		RequestID
 		WrittenBytes int64
@@ -305,22 +311,22 @@ type Progress struct {
 	Text             string
 }
 
-// LimitEnforcement says how a runner enforces the limit of a job field.
+// LimitEnforcement says how a runner enforces a limit that a job can set.
 type LimitEnforcement struct {
 	Limit string
-	// Extent says how completely the limit is enforced: 0 is not at all, 2 is as intended. 1 means that
-	// a limit of the whole job is enforced for each process separately.
+	// Extent says how completely the limit is enforced. 0 means not at all. 1 means that a limit for the whole
+	// job is enforced for each process separately. 2 means as intended.
 	Extent    int64
 	Mechanism string // what enforces the limit, or why nothing does; a text for people
 }
 
-// Survivor is a process of a dead runner that outlives SIGKILL.
+// Survivor is a process of a dead runner's attempt that SIGKILL did not end.
 type Survivor struct {
 	PID, PGID int64
 	Cookie    string // "" if the process no longer shows its cookie
 }
 
-// Attempt describes an attempt that has not ended. PID is 0 before it is started.
+// Attempt describes an attempt. PID is the pid of its main process, or 0 before its start.
 type Attempt struct {
 	Lease
 	Slot            int64 // slot of the worker, from 1
@@ -328,7 +334,8 @@ type Attempt struct {
 	StartedAtMillis int64 // milliseconds since 1970
 }
 
-// frameTypes lists the types of frames by their numbers on the wire. A number is never reused.
+// frameTypes lists the types of frames. The index of a type is its number in encoded frames. A number is
+// never reused.
 var frameTypes = [...]Frame{
 	1:  (*Hello)(nil),
 	2:  (*Setup)(nil),
@@ -361,8 +368,9 @@ var frameTypes = [...]Frame{
 	29: (*ExtendLeases)(nil),
 }
 
-// optionalFields contains, by the number of a frame's type, how many fields at the end of the frame are
-// optional. If the last of them are zero, the frame ends before them. Frames of older versions lack them.
+// optionalFields contains the number of optional fields at the end of each type of frame. The index is the
+// number of the type. Optional fields that are zero are omitted at the end of an encoded frame. Frames of
+// older versions lack all of them.
 var optionalFields = [len(frameTypes)]int{3: 1, 19: 2, 25: 1, 29: 1}
 
 // Append appends a frame with its length to b. It panics if f is not a pointer to one of the structs in
@@ -390,7 +398,7 @@ func Append(b []byte, f Frame) []byte {
 // headBytes is the size of a frame's length and type, in bytes.
 const headBytes = 5
 
-// ErrIncompleteFrame means that the end of a frame has not been read yet.
+// ErrIncompleteFrame means that the input ends before the end of a frame.
 var ErrIncompleteFrame = errors.New("incomplete frame")
 
 // Parse decodes the first frame of b and returns its size in bytes. The frame shares no memory with b.
@@ -422,7 +430,7 @@ func Parse(b []byte) (Frame, int, error) {
 			break
 		}
 		d.value(v.Field(i))
-		if optional && len(d.raw) == 0 && v.Field(i).IsZero() { // no version writes such a field
+		if optional && len(d.raw) == 0 && v.Field(i).IsZero() { // no version writes an optional field that is zero at the end
 			d.fail()
 		}
 	}

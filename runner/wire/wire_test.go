@@ -117,8 +117,9 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// layouts contains the encoded frames without their length, as other versions of the program write and
-// read them. Existing entries never change; new types are added at the end.
+// layouts contains the encoded result of frames, without the length of each frame. Other versions of the
+// program write and read the same bytes. So existing entries never change, and new types are added at the
+// end.
 var layouts = []string{
 	"0102120176",
 	"020880ade20480a8d6b907",
@@ -193,19 +194,19 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		body := wire.Append(nil, f)[4:]
 		whole := len(body)
 		if r, is := f.(*wire.Result); is && r.PeakTasks != 0 {
-			whole-- // the frame is valid without the optional number at its end too
+			whole-- // the frame is also valid without the optional number at its end
 		}
 		if r, is := f.(*wire.Result); is && r.AtMemoryLimit {
-			whole-- // the frame is valid without the optional flag at its end too
+			whole-- // the frame is also valid without the optional flag at its end
 			if r.PeakTasks == 0 {
 				whole-- // the 0 before the flag is written only because of the flag
 			}
 		}
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
-			whole-- // the frame is valid without the optional flag at its end too
+			whole-- // the frame is also valid without the optional flag at its end
 		}
 		if t, is := f.(*wire.TypeInputReply); is && !t.NoTerminal {
-			whole = len("\x19\x02\x04\x00") // the frame is valid without the optional text at its end too
+			whole = len("\x19\x02\x04\x00") // the frame is also valid without the optional text at its end
 		}
 		if p, is := f.(*wire.ExtendLeases); is && p.BootDeadlineMillis != 0 {
 			whole--
