@@ -131,13 +131,26 @@ func lineOf(raw []byte, path ...string) int {
 	var table map[string]toml.Primitive
 	meta, _ := toml.Decode(string(raw), &table) // ignore the error, since raw is valid
 	for _, name := range path {
-		var refused toml.ParseError
-		value, found := table[name]
-		if found && errors.As(meta.PrimitiveDecode(value, refusing{}), &refused) {
-			line = max(line, refused.Position.Line)
-		}
-		table = nil
+		value := table[name]
+		line, table = max(line, firstLine(&meta, value)), nil
 		meta.PrimitiveDecode(value, &table) // this call fails for the last key of the path, if that key is not a table
+	}
+	return line
+}
+
+// firstLine returns the line of a value's key. If a table has no line of its own, because the file only has keys
+// such as table.key, it returns the first line of what the table contains. It returns 0 if no line is known.
+func firstLine(meta *toml.MetaData, value toml.Primitive) (line int) {
+	var refused toml.ParseError
+	if errors.As(meta.PrimitiveDecode(value, refusing{}), &refused) && refused.Position.Line > 0 {
+		return refused.Position.Line
+	}
+	var table map[string]toml.Primitive
+	meta.PrimitiveDecode(value, &table)
+	for _, child := range table {
+		if n := firstLine(meta, child); n > 0 && (line == 0 || n < line) {
+			line = n
+		}
 	}
 	return line
 }

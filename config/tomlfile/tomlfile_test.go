@@ -37,6 +37,8 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 		"[access]\nread = [\"auto\"]\n":           "f:2: access.read: ",
 		"\naccess.operate = [[1]]\n":              "f:2: access.operate: ",
 		"\naccess = {submit = [\"-x\"]}\n":        "f:2: access.submit: ",
+		"\n\n[queues.a]\nlimit = 1\n":             "f:3: queues: ",
+		"\nqueues.b.c = 1\nqueues.a.c = 1\n":      "f:2: queues: ",
 		"workers = [\"1\"]\n":                     "f:1: workers: ",
 		"access = 3\n":                            "f:1: access: ",
 		"run_as = \"fixed:\"\n":                   "f:1: run_as: ",
