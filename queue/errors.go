@@ -179,8 +179,8 @@ func (l *errorList) err() error {
 }
 
 // DidYouMean returns the suggestion "; did you mean …?" with the known word closest to word. It returns "" if
-// no known word is close. A word is close if it has at most one mistake for every three letters of the longer
-// word.
+// no known word is close. A word is close if less than half of the letters of the longer word are mistakes, and
+// at most a third of one letter more.
 func DidYouMean(word string, known []string) string {
 	if best := NearestWord(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
