@@ -25,10 +25,10 @@ type RecoveryResult struct {
 	FilesDamaged bool
 	// LeasesWithProcesses lists the attempts in Recover's argument sent that still had processes.
 	LeasesWithProcesses []wire.Lease
-	// StuckProcesses lists the processes that SIGKILL did not end. UnkilledLeases contains the attempts in
+	// StuckProcesses lists the processes that SIGKILL did not end. LeasesWithStuckProcesses contains the attempts in
 	// RunningAttempts to which these processes belong.
-	StuckProcesses []wire.Survivor
-	UnkilledLeases map[wire.Lease]bool
+	StuckProcesses           []wire.Survivor
+	LeasesWithStuckProcesses map[wire.Lease]bool
 }
 
 // Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files say
@@ -55,7 +55,7 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	for _, p := range r.StuckProcesses {
 		for _, a := range r.RunningAttempts {
 			if p.PGID == a.PID || p.Cookie == CookieOf(filepath.Base(dir), a.Lease) {
-				r.UnkilledLeases[a.Lease] = true
+				r.LeasesWithStuckProcesses[a.Lease] = true
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error)
 // ReadDeadRunner returns what a dead runner's files say about its attempts, with the results of those in
 // leased. Unlike Recover, it ends no processes.
 func ReadDeadRunner(dir string, leased []wire.Attempt) (r RecoveryResult, err error) {
-	r.UnkilledLeases, r.SameBoot = map[wire.Lease]bool{}, true
+	r.LeasesWithStuckProcesses, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {
 		return r, nil
 	}

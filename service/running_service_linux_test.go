@@ -97,7 +97,7 @@ func (w *runningService) startWithin(tries int) {
 		w.Fatal(err)
 	}
 	of, stop := context.WithCancelCause(context.Background())
-	ctx, halt := context.WithCancel(session.WithSession(of))
+	ctx, halt := context.WithCancel(session.MarkSession(of))
 	w.stop, w.requestStop, w.exit = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{

@@ -35,7 +35,7 @@ type startup struct {
 	directory  *access.Directory
 	rights     *access.Rights
 	drainState *cluster.DrainState
-	pauses     *settings.AllPause
+	pauses     *settings.PauseOfAllJobs
 	programs   []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
 	// launcher is the launcher that this service started as root. Its PID is zero if the service started none.
 	launcher          runner.Launcher
@@ -80,7 +80,7 @@ func newStartup(o Options) (*startup, error) {
 // readStartup reads the settings that do not need the store. The returned startup writes no log.
 func readStartup(o Options) (*startup, error) {
 	b := &startup{options: o, log: slog.New(slog.DiscardHandler), directory: &access.Directory{},
-		drainState: &cluster.DrainState{}, pauses: &settings.AllPause{}}
+		drainState: &cluster.DrainState{}, pauses: &settings.PauseOfAllJobs{}}
 	var err error
 	if b.settings, err = settings.New(settings.Options{File: o.Paths.SettingsFile, NeedFile: o.RequireSettingsFile,
 		Defaults: defaultsForManager(&o, b.directory), Flags: o.Flags}); err != nil {

@@ -49,7 +49,7 @@ func (s *Service) waitAndStop(ctx context.Context, hup <-chan os.Signal, failed 
 // that seems to hang. If the user's session ends before or during the drain, jobs are stopped and returned to
 // the queue immediately.
 func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
-	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopping), session.EndingChannel(
+	within, grace, ending := s.Settings.Current().StopTimeout, runner.StopGraceOf(stopping), session.Done(
 		stopping)
 	if session.IsEnding(stopping) {
 		within, ending = 0, nil

@@ -124,7 +124,7 @@ func (d *deadRunner) decideCauseLocked(h *lease, tableEntry *wire.Attempt) queue
 	switch {
 	case !started && !d.FilesDamaged:
 		return 0
-	case d.UnkilledLeases[h.wireLease()]:
+	case d.LeasesWithStuckProcesses[h.wireLease()]:
 		return queue.EndUnkillable
 	case h.endRequest != nil && (h.endRequest.cause == queue.EndKilled ||
 		tableEntry != nil && slices.Contains(d.LeasesWithProcesses, h.wireLease())):

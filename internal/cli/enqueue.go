@@ -120,7 +120,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 			return err
 		}
 		input.NamedFiles{}.Warn(&a.Output, a.Cmd, s)
-		enqueue.PrintAnswer(&a.Output, a.Cmd, s, &got, a.Quiet || !term.IsTerminal(a.Stderr))
+		enqueue.PrintRemarks(&a.Output, a.Cmd, s, &got, a.Quiet || !term.IsTerminal(a.Stderr))
 		if a.Structured() {
 			job, err := c.Show(ctx, control.Show{ID: control.JobID(got.ID)})
 			if err != nil {

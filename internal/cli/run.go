@@ -120,7 +120,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 		if err != nil {
 			return err
 		}
-		enqueue.PrintAnswer(&a.Output, a.Cmd, s, &got, true)
+		enqueue.PrintRemarks(&a.Output, a.Cmd, s, &got, true)
 		return a.followOrDetach(ctx, c, &followedJob{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 	})
 }

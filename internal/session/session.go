@@ -20,27 +20,27 @@ var (
 // is for storing their results.
 const GracePeriod = 3 * time.Second
 
-// key is the key of the context value that WithSession sets.
+// key is the key of the context value that MarkSession sets.
 type key struct{}
 
-// WithSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and EndingChannel
+// MarkSession marks ctx as the context that ends with the session. IsEnding, ConsoleClosed and Done
 // then work with every context that is derived from the result, even if that has ended earlier for another
 // reason.
-func WithSession(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
+func MarkSession(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
 
-// EndingChannel returns a channel that is closed when the context of WithSession ends, for example because the
+// Done returns a channel that is closed when the context of MarkSession ends, for example because the
 // session ends. It returns nil if ctx is not derived from such a context.
-func EndingChannel(ctx context.Context) <-chan struct{} {
+func Done(ctx context.Context) <-chan struct{} {
 	if of, known := ctx.Value(key{}).(context.Context); known {
 		return of.Done()
 	}
 	return nil
 }
 
-// IsEnding reports whether the session is ending. ctx must be derived from WithSession.
+// IsEnding reports whether the session is ending. ctx must be derived from MarkSession.
 func IsEnding(ctx context.Context) bool { return endedWith(ctx, ErrSessionEnding) }
 
-// ConsoleClosed reports whether the user has closed the console window. ctx must be derived from WithSession.
+// ConsoleClosed reports whether the user has closed the console window. ctx must be derived from MarkSession.
 func ConsoleClosed(ctx context.Context) bool { return endedWith(ctx, ErrConsoleClosed) }
 
 func endedWith(ctx context.Context, why error) bool {

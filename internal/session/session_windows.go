@@ -56,7 +56,7 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 		loops.Go(func() { w.run(made) })
 		err = <-made
 	}
-	return WithSession(ctx), sync.OnceFunc(func() {
+	return MarkSession(ctx), sync.OnceFunc(func() {
 		close(w.done)
 		if w.thread != 0 {
 			postThreadMessage.Call(w.thread, wmNull, 0, 0)

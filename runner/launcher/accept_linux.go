@@ -68,7 +68,7 @@ func (g *Grant) handleRequest(delegated bool) error {
 		return g.prepareForOwnAccount(request, delegated)
 	}
 	if request.KillDir != "" {
-		g.OnlyKilledRunner = true
+		g.HasOnlyKilledRunner = true
 		if err := killNamedRunner(g.Root, request.KillDir); err != nil {
 			return err
 		}

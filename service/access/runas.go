@@ -20,10 +20,10 @@ func (g *Guard) CheckMayRun(uid int) error {
 	return nil
 }
 
-// CheckMayType returns an error if the peer may not type into a job's terminal because the job runs as another
-// user. Typed text takes effect with the rights of that user. A job that belongs to the peer may also run as
-// another user, if an admin has chosen that user.
-func (g *Guard) CheckMayType(p *control.Peer, j *queue.Job) error {
+// CheckMayTypeIntoTerminal returns an error if the peer may not type into a job's terminal because the job runs
+// as another user. Typed text takes effect with the rights of that user. A job that belongs to the peer may
+// also run as another user, if an admin has chosen that user.
+func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
 	if each := (worker.Account{RunsAsJobAccount: true}); g.RunnerLocation.External() && each.RunsAs(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin) {
 		return g.Rights.Refuse(p, "typing into the terminal of job "+j.ID+", which runs as another user,", control.RightAdmin)

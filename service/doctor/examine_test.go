@@ -72,7 +72,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 				OutputFiles: &cluster.OutputFiles{RunnerLocation: home},
 			},
 			SettingsParts: parts.SettingsParts{
-				Pauses: &settings.AllPause{}, Settings: k, Quota: &settings.Quota{Store: s, Settings: k},
+				Pauses: &settings.PauseOfAllJobs{}, Settings: k, Quota: &settings.Quota{Store: s, Settings: k},
 			},
 			AccessParts: parts.AccessParts{Owners: owners, Rights: rights},
 			NodeParts: parts.NodeParts{

@@ -74,7 +74,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 			Directory: &d.Directory.Directory}
 	}
 	d.JobAccountFor = func(*config.Settings) (worker.Account, error) { return d.Account, nil }
-	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.AllPause{}, &cluster.DrainState{}
+	d.Lock, d.Pauses, d.DrainState = settings.NewLock(), &settings.PauseOfAllJobs{}, &cluster.DrainState{}
 	d.Rights = &access.Rights{Paths: d.Paths, Directory: d.Directory, Settings: d.Settings}
 	d.Rights.ResolveAccess()
 	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}

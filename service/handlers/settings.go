@@ -12,7 +12,7 @@ import (
 
 // MergeStored passes stored settings to the parts that use them: the drain, the pause of all jobs, and the
 // keeper. After that, the caller must look up the names in the section [access] again.
-func MergeStored(stored []store.Setting, drains *cluster.DrainState, pauses *settings.AllPause,
+func MergeStored(stored []store.Setting, drains *cluster.DrainState, pauses *settings.PauseOfAllJobs,
 	keeper *settings.Keeper) error {
 	values := map[string]string{}
 	drained := false

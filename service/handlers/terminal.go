@@ -25,7 +25,7 @@ func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResul
 	if err != nil {
 		return control.AttachResult{}, err
 	}
-	if err := h.Guard.CheckMayType(&peer, &running); err != nil {
+	if err := h.Guard.CheckMayTypeIntoTerminal(&peer, &running); err != nil {
 		return control.AttachResult{}, err
 	}
 	joined := control.AttachResult{Attempt: running.StartedAttempts + 1}

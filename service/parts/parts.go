@@ -77,7 +77,7 @@ type CoreParts struct {
 type SettingsParts struct {
 	Settings   *settings.Keeper
 	Lock       *settings.Lock
-	Pauses     *settings.AllPause
+	Pauses     *settings.PauseOfAllJobs
 	QueueRules *settings.QueueRules
 	GateRules  *settings.GateRules
 	Quota      *settings.Quota

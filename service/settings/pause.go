@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// AllPause holds the pause of all jobs, if there is one.
-type AllPause struct {
+// PauseOfAllJobs holds the pause of all jobs, if there is one.
+type PauseOfAllJobs struct {
 	atomic.Pointer[store.Setting] // says who paused all jobs and when; nil if they are not paused
 }
 
@@ -18,7 +18,7 @@ const PauseKey = "pause"
 
 // PauseOf returns when a running job was paused, and the uid of the user that paused it. If the job was not
 // paused individually, it describes the pause of all jobs. since is 0 if the job is not paused.
-func (p *AllPause) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
+func (p *PauseOfAllJobs) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
 	all := p.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
 		return j.PausedAt, j.PausedBy

@@ -36,7 +36,7 @@ func (t *Tx) prefetchClaim() error {
 	if t.wantedJobs < s.prefetchThreshold || q == nil {
 		return nil
 	}
-	lane := q.Sole(s.mem.order.Scheduling == queue.ByArrival)
+	lane := q.PredictedLane(s.mem.order.Scheduling == queue.ByArrival)
 	if lane == nil {
 		return nil
 	}

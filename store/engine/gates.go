@@ -55,7 +55,7 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 	if !t.s.mem.gates.Exist {
 		return false, nil
 	}
-	list, err := t.TakeOpen(moveStep, t.startTime < t.s.mem.lastPromote)
+	list, err := t.TakeDue(moveStep, t.startTime < t.s.mem.lastPromote)
 	t.s.mem.lastPromote = t.startTime
 	for _, id := range list {
 		t.rules.MarkGateDirty(id)

@@ -35,7 +35,7 @@ func (t *Tx) SetLane(l rules.Lane) error {
 func (t *Tx) setDemandLane(l rules.Lane) error {
 	m := &t.s.mem
 	q := m.lanes.Queue(l.Queue)
-	known := q.Knows(&l)
+	known := q.HasOpenLane(&l)
 	old, written := t.unwritten[l.ID]
 	if !known && !written { // a lane in memory is open, so its stored gate is known without a query
 		old.ClosedBy = t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)

@@ -141,8 +141,8 @@ func (e *Engine) Counters() Counters {
 	return Counters{e.mem.commits, e.mem.nextSeq, e.mem.nextEvent}
 }
 
-// RunsTx reports whether a transaction is running while no claim waits for a job.
-func (e *Engine) RunsTx() bool {
+// InTxWithoutWaiter reports whether a transaction is running while no claim waits for a job.
+func (e *Engine) InTxWithoutWaiter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.writerToken) == 0 && e.waiter == nil

@@ -129,7 +129,7 @@ func (t *Tx) nextDue() (time.Duration, error) {
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5
 		ORDER BY expires_at LIMIT ?`, int64(1+len(t.s.mem.leases)))
-	opens, err := t.NextOpen()
+	opens, err := t.NextDue()
 	if err != nil {
 		return 0, err
 	}

@@ -168,10 +168,10 @@ func (t *Tables) setOpens(gate, at int64) error {
 	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, at, gate)
 }
 
-// TakeOpen returns up to limit gates whose opening time has come, and deletes their opening times. setBack
-// reports that the clock was set back. TakeOpen then lowers opening times that are too late: no rate stays
+// TakeDue returns up to limit gates whose opening time has come, and deletes their opening times. setBack
+// reports that the clock was set back. TakeDue then lowers opening times that are too late: no rate stays
 // closed for longer than its period.
-func (t *Tables) TakeOpen(limit int, setBack bool) (list []int64, err error) {
+func (t *Tables) TakeDue(limit int, setBack bool) (list []int64, err error) {
 	now := int64(t.tx.Now())
 	if setBack {
 		t.tx.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens
@@ -185,8 +185,8 @@ func (t *Tables) TakeOpen(limit int, setBack bool) (list []int64, err error) {
 	return list, err
 }
 
-// NextOpen returns the earliest opening time of all gates, or 0 if no gate has an opening time.
-func (t *Tables) NextOpen() (at int64, err error) {
+// NextDue returns the earliest opening time of all gates, or 0 if no gate has an opening time.
+func (t *Tables) NextDue() (at int64, err error) {
 	if t.state.Exist {
 		at, err = t.tx.QueryNumber(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
 	}

@@ -73,9 +73,9 @@ func (q *Queue) SetRule(rule store.QueueRule) {
 // Shared reports whether several users may have open lanes in the queue.
 func (q *Queue) Shared() bool { return len(q.OpenLanes)+len(q.users) > 1 }
 
-// Sole returns the lane from which the next job of the queue will probably be claimed, or nil if that is
+// PredictedLane returns the lane from which the next job of the queue will probably be claimed, or nil if that is
 // unknown. byArrival reports whether jobs are claimed in the order of their arrival.
-func (q *Queue) Sole(byArrival bool) *rules.Lane {
+func (q *Queue) PredictedLane(byArrival bool) *rules.Lane {
 	if q.mustRefresh || q.Best != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 && !byArrival {
 		return nil
 	}
@@ -208,8 +208,8 @@ func (q *Queue) AddOpen(l rules.Lane) {
 	q.users[l.UID] = lanesOfUser
 }
 
-// Knows reports whether a lane with demands is in memory as an open lane.
-func (q *Queue) Knows(l *rules.Lane) bool {
+// HasOpenLane reports whether a lane with demands is in memory as an open lane.
+func (q *Queue) HasOpenLane(l *rules.Lane) bool {
 	return !q.Stale && !q.StaleUsers[l.UID] &&
 		slices.ContainsFunc(q.users[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }

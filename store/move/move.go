@@ -164,7 +164,7 @@ func (m *move) openSourceFile() (database.Conn, error) {
 		err = sqlitedb.CheckUsable(c, m.sourceLocation.Dir)
 	}
 	if err == nil && version != int64(len(database.Migrations)) {
-		err = sqlitedb.OldSchema(m.sourceLocation.Dir, version)
+		err = sqlitedb.OldSchemaError(m.sourceLocation.Dir, version)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Close())

@@ -123,7 +123,7 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[
 		if err != nil {
 			return err
 		}
-		for s.hasMissed(commits) && s.RunsTx() { // the running transaction may apply the changes itself
+		for s.hasMissed(commits) && s.InTxWithoutWaiter() { // the running transaction may apply the changes itself
 			select {
 			case <-ctx.Done():
 				return ctx.Err()

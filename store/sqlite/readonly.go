@@ -65,7 +65,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return err
 	}
 	if version < int64(len(database.Migrations)) {
-		return sqlitedb.OldSchema(s.dir, version)
+		return sqlitedb.OldSchemaError(s.dir, version)
 	}
 	return s.LoadReadOnly(s.conn, orderOf)
 }

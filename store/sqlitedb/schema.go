@@ -42,8 +42,8 @@ func CheckUsable(c *Conn, dir string) error {
 	return CheckHighWater(c, dir)
 }
 
-// OldSchema returns the error for a database that has an old schema version and is not in use by a service.
-func OldSchema(dir string, version int64) error {
+// OldSchemaError returns the error for a database that has an old schema version and is not in use by a service.
+func OldSchemaError(dir string, version int64) error {
 	return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs "+
 		"version %d; start the service once with this queuectl to update it (waiting jobs can then start)",
 		dir, version, len(database.Migrations))

@@ -29,8 +29,8 @@ func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 	}
 }
 
-// PrintAnswer prints the service's remarks about a new job. unsaid is as for WarnExpired.
-func PrintAnswer(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control.EnqueueResult, unsaid bool) {
+// PrintRemarks prints the service's remarks about a new job. unsaid is as for WarnExpired.
+func PrintRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control.EnqueueResult, unsaid bool) {
 	WarnUnenforced(o, got.UnenforcedLimits)
 	PrintNewQueues(o, got.NewQueues)
 	if got.Duplicate && s.Unique != nil {
@@ -121,7 +121,7 @@ type Expiries struct {
 	sharedExpiry queue.Millis
 	lines        []string
 	count        int
-	Never        int // number of jobs that will not run, including those with sharedExpiry
+	NotRunCount  int // number of jobs that will not run, including those with sharedExpiry
 }
 
 // Add records a job if it has expired. n is its line in a list, or its index in a JSON array. what says which
@@ -131,7 +131,7 @@ func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
 	if !present.HasExpired(expires, now) {
 		return
 	}
-	if e.Never++; *expires == e.sharedExpiry {
+	if e.NotRunCount++; *expires == e.sharedExpiry {
 		return
 	}
 	if e.count++; e.count <= maxNamedExpired {

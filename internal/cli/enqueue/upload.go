@@ -284,7 +284,7 @@ func (u *Upload) FinishAndPrint(err error, due string) error {
 	if err := PrintEnqueued(u.ctx, u.Output, u.Client, u.answers.IDs); err != nil {
 		return err
 	}
-	if u.expiries.Never == u.JobsRead {
+	if u.expiries.NotRunCount == u.JobsRead {
 		u.answers.MaxAttempts = 0
 	}
 	return u.Output.PrintInfo("%s enqueued%s%s", present.JobsText(len(u.answers.IDs)-len(u.answers.FoundIndexes)), due,

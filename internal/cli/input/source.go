@@ -246,8 +246,8 @@ func (src *Source) checkPlaceholders() error {
 	return nil
 }
 
-// HasNoWords reports whether no words follow a ":::", so that there are no jobs.
-func (src *Source) HasNoWords() bool {
+// HasNoArguments reports whether no words follow a ":::", so that there are no jobs.
+func (src *Source) HasNoArguments() bool {
 	return slices.ContainsFunc(src.words, func(w []string) bool { return len(w) == 0 })
 }
 

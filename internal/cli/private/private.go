@@ -126,7 +126,7 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	switch {
 	case err != nil:
 		return false, err
-	case p.HasNoWords() && !files.Exists(dir):
+	case p.HasNoArguments() && !files.Exists(dir):
 		p.PrintNoJobs(&p.a.Output)
 		return false, nil
 	case f == nil:
