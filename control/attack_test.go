@@ -287,7 +287,7 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 }
 
 // A user opens many connections and sends on each most of a line but not its end. Together they take only as
-// much memory as one line. Meanwhile, a line of another user is processed. Connections that are refused get an
+// much memory as one line. In the meantime, a line of another user is processed. Connections that are refused get an
 // error with the reason.
 func TestIncompleteLinesCostOneLine(t *testing.T) {
 	v := newTestServer(t)

@@ -134,7 +134,7 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	return c.conn, nil
 }
 
-// dial connects to the service. It returns an error if the server runs as a user whom the client does not
+// dial connects to the service. It returns an error if the server runs as a user that the client does not
 // trust.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if c.dialInProcess != nil {

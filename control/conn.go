@@ -78,7 +78,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 }
 
 // lineLimit returns the maximum length of the line that is being received, which is lower for users without
-// access. size is the number of bytes received so far. If size is below the lower limit, lineLimit does not
+// access. size is the number of bytes received until now. If size is below the lower limit, lineLimit does not
 // look up the user's right.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= maxLineWithoutAccess {

@@ -14,7 +14,7 @@ import (
 )
 
 // decodeParams decodes parameters from JSON into a struct and checks them with the ruleset of its type. The
-// error for an unknown name suggests the most similar known name. A field of type json.RawMessage becomes a
+// error for an unknown name suggests the most similar known name. A field of type json.RawMessage turns into a
 // slice of raw, not a copy.
 func decodeParams(raw json.RawMessage, into any) error {
 	if raw == nil || string(raw) == "null" {

@@ -56,7 +56,7 @@ type AheadOfUser struct {
 	User     string `json:"user"`
 	Jobs     int    `json:"jobs"`
 	Priority int64  `json:"priority"` // the highest priority among them
-	// Text tells the user how many of these jobs there are, and why they start before the given job.
+	// Text informs the user how many of these jobs there are, and why they start before the given job.
 	Text string `json:"text"`
 }
 

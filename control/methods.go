@@ -180,7 +180,7 @@ func ParseParams[P any](raw json.RawMessage) (p P, err error) {
 	return p, err
 }
 
-// isLongPoll reports whether a request of a method that is no stream may wait for a long time. Such a request
+// isLongPoll reports whether a request of a method that is not a stream may wait for a long time. Such a request
 // counts towards the limit for streams.
 func isLongPoll(params any) bool {
 	attach, ok := params.(*Attach)

@@ -27,7 +27,7 @@ const (
 // a few such requests in progress.
 const manyJobIDs = 100
 
-// JobID is the id of a job. In JSON it is a text or an integer, which stands for its decimal text. A value that
+// JobID is the id of a job. In JSON it is a text or an integer, which represents its decimal text. A value that
 // is too long for an id is truncated; no job has such an id.
 type JobID string
 

@@ -34,7 +34,7 @@ type param struct {
 	valueClasses []valueClass
 }
 
-// fieldSet says which job fields an object may have. The value null stands for a field's default.
+// fieldSet says which job fields an object may have. The value null represents a field's default.
 type fieldSet struct {
 	excludedFields []string // fields that the object must not have; the method rejects them
 	isNewJob       bool     // the object is a new job, not a change to one

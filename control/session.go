@@ -2,7 +2,7 @@ package control
 
 import "context"
 
-// SessionAPI tells the client about the service and about the client's own rights.
+// SessionAPI informs the client about the service and about the client's own rights.
 type SessionAPI interface {
 	// Hello returns the version of the service and its methods. A client may call it to find out whether the
 	// service answers.

@@ -93,7 +93,7 @@ const (
 type request struct {
 	id     json.RawMessage // nil for a notification, which gets no answer
 	method string
-	params json.RawMessage // parameters, as a slice of the line; nil if there are none
+	params json.RawMessage // parameters, as a slice of the line; nil if none exist
 }
 
 // parseRequest parses a line and ignores unknown members of the envelope. For JSON that is not a valid request

@@ -43,7 +43,7 @@ internal -32603 1 no
 }
 
 // parseRequest accepts the members of a request in any order, and ignores unknown members. It rejects lines
-// that are no objects, that have an invalid id or method, or that name another protocol.
+// that are not objects, that have an invalid id or method, or that name another protocol.
 func TestRequestsAreRead(t *testing.T) {
 	for _, c := range []struct{ line, id, method, params string }{
 		{`{"jsonrpc":"2.0","id":1,"method":"show","params":{"id":"a"}}`, `1`, "show", `{"id":"a"}`},

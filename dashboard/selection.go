@@ -93,7 +93,7 @@ func (f jobFilter) tabs(st *control.Status) (list []tab) {
 	return list
 }
 
-// selectionNames contains the names of the parameters that a form for several jobs has besides filterNames.
+// selectionNames contains the names of the parameters that a form for several jobs has apart from filterNames.
 var selectionNames = []string{"id", "verb", "token", "n"}
 
 // selectionOf returns the selection of a form: the marked jobs. If no job is marked, it is all jobs that match

@@ -401,7 +401,7 @@ var responseHeaders = map[string]string{
 }
 
 // compress compresses responses of more than a kilobyte for browsers that accept it. With compression, another
-// site could guess the token in a response by making the browser send requests (the attack BREACH). Here such
+// site could find out the token in a response by making the browser send requests (the attack BREACH). Here such
 // requests get no token, because the session cookie is SameSite=Strict.
 func compress(h http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))

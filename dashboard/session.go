@@ -85,7 +85,7 @@ func (s *sessions) countFailure() error {
 	return errInvalidLink
 }
 
-// find returns the session whose secret is in the request's cookie. found is false if there is none.
+// find returns the session whose secret is in the request's cookie. found is false if none exists.
 func (s *sessions) find(r *http.Request, cookie string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()

@@ -23,7 +23,7 @@ import (
 // Options configure a server.
 type Options struct {
 	AllowChanges bool // also offer the tools that change something
-	// AllUsers includes the jobs of other users, as far as the caller's rights allow.
+	// AllUsers includes the jobs of other users, if the caller's rights allow it.
 	AllUsers bool
 	Version  string
 	// AddContext adds the caller's context, such as the working directory, to a new job. It returns an error if

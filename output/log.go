@@ -22,7 +22,7 @@ const (
 // MaxMemoryBytes is also the maximum size of an output that is stored in an attempt's result.
 const MaxMemoryBytes = 64 << 10
 
-// Chunk is a part of one stream. A chunk without Data is a gap: it stands for DroppedBytes bytes of the
+// Chunk is a part of one stream. A chunk without Data is a gap: it represents DroppedBytes bytes of the
 // stream that were not kept, or for DamagedBytes bytes that were kept but cannot be read.
 type Chunk struct {
 	Stream       Stream
@@ -69,7 +69,7 @@ type Log struct {
 
 	mu           sync.Mutex
 	streams      [2]stream
-	pieceCount   int64 // number of pieces stored so far, which is also the number of the next piece
+	pieceCount   int64 // number of pieces stored until now, which is also the number of the next piece
 	store        blockStore
 	closed       bool
 	discarded    bool          // Discard was called
@@ -79,7 +79,7 @@ type Log struct {
 
 // stream describes the kept bytes of one stream.
 type stream struct {
-	writtenBytes int64  // number of bytes written so far, without those in incomplete
+	writtenBytes int64  // number of bytes written until now, without those in incomplete
 	incomplete   []byte // first bytes of a character whose other bytes have not been read yet
 	// alignedStart is the start of the last half for which alignTail has found that it begins with a complete
 	// character.
@@ -181,7 +181,7 @@ func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 }
 
 // Bytes are added to the last piece of their stream if they arrive within joinWithinMillis after it and no
-// bytes of the other stream have arrived in between. Otherwise they become a new piece. When more than half
+// bytes of the other stream have arrived in between. Otherwise they form a new piece. When more than half
 // of the possible pieces exist, bytes of the other stream no longer matter, and the allowed time grows with
 // each further piece. When all possible pieces exist, all further bytes are added to the last piece of
 // their stream.

@@ -103,7 +103,7 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 }
 
 // The number of pieces stays limited even if there are many gaps. When all possible pieces exist, the bytes
-// after a gap become part of the gap until older pieces are dropped.
+// after a gap belong to the gap until older pieces are dropped.
 func TestGapsRespectPieceLimit(t *testing.T) {
 	var full bool
 	l := New(1<<20, func() (*os.File, error) {

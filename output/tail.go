@@ -105,7 +105,7 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 type window struct {
 	r         io.ReaderAt
 	size      int64
-	readAhead int // number of bytes to read at once if the file is read from its beginning to its end; 0 otherwise
+	readAhead int // number of bytes to read in one call if the file is read from its beginning to its end; 0 otherwise
 	offset    int64
 	buf       []byte // bytes of the file from offset on
 }

@@ -63,7 +63,7 @@ type HookCommands struct {
 	OnEnded     string `json:"on_ended,omitempty"`
 }
 
-// CommandFor returns the command of one event; "" if there is none.
+// CommandFor returns the command of one event; "" if none exists.
 func (c *HookCommands) CommandFor(event HookEvents) string {
 	return event.choose(c.OnCompleted, c.OnFailed, c.OnDead, c.OnEnded)
 }

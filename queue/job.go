@@ -366,7 +366,7 @@ type Event struct {
 	RestrictedToUID *int // see Job.RestrictedToUID
 }
 
-// EventDetail holds the data of an event besides its kind and its job.
+// EventDetail holds the data of an event apart from its kind and its job.
 type EventDetail struct {
 	Attempt      int    `json:"attempt,omitempty"`
 	StartedAt    Millis `json:"started_at,omitempty"`

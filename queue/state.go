@@ -85,7 +85,7 @@ func (s State) Waiting() bool { return s > 0 && s < Processing }
 // Ended reports whether a job in state s has ended. An ended job runs again only if a user retries it.
 func (s State) Ended() bool { return s > Processing }
 
-// Runnable reports whether a job in state s can start as soon as it is due and a worker is free.
+// Runnable reports whether a job in state s can start when it is due and a worker is free.
 func (s State) Runnable() bool { return s == Pending || s == Failed }
 
 // ParseStates returns the states that a name denotes: one state, or "waiting" (pending, failed, blocked and

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// transitions lists, for each state, the states that can follow. "" stands for a new job.
+// transitions lists, for each state, the states that can follow. "" represents a new job.
 var transitions = map[string]string{
 	"":           "pending blocked held",
 	"blocked":    "pending held cancelled",

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// NoUser stands for a uid in actions that no user has requested.
+// NoUser represents a uid in actions that no user has requested.
 const NoUser = math.MinInt
 
 type userKey struct{}

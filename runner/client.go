@@ -222,7 +222,7 @@ func request[T wire.Exchange](
 	}
 }
 
-// ReadOutput reads the output of an attempt that follows the position cursor. If there is none yet and stop
+// ReadOutput reads the output of an attempt that follows the position cursor. If none exists yet and stop
 // is not nil, ReadOutput waits. AttemptGone in the reply means that the runner does not have this attempt.
 // ReadOutput returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,

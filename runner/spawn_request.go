@@ -15,7 +15,7 @@ import (
 //
 //	queuectl wants a runner alone as=mail
 //
-// Systemd or the launcher starts a new process, which reads the line and becomes the runner. It replies
+// Systemd or the launcher starts a new process, which reads the line and is then the runner. It replies
 // with one line: the name of the runner's directory, or the reason why it does not run. A runner that the
 // service starts itself sends the same reply through a pipe. The two programs may come from different
 // builds, so the words never change.

@@ -90,7 +90,7 @@ func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (name string, err error) {
 	}()
 	ready.SetReadDeadline(time.Now().Add(StartTimeout))
 	if name, err = readReadyReply(ready); err != nil {
-		cmd.Process.Kill() // the caller does not know this runner, so it must not become ready later
+		cmd.Process.Kill() // the caller does not know this runner, so it must not be ready later
 	}
 	return name, err
 }

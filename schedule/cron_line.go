@@ -57,7 +57,7 @@ const (
 	dayOfWeekField  = 5
 )
 
-// nicknames maps words such as @daily to the cron lines that they stand for.
+// nicknames maps words such as @daily to the cron lines that they represent.
 var nicknames = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",

@@ -15,7 +15,7 @@ import (
 )
 
 // runnerPolicy returns the policy for runners that run as root. The policy decides as which accounts they may
-// run jobs. It returns nil if the service starts runners of its own account.
+// run jobs. It returns nil if the service starts runners of the same account.
 func (st *startup) runnerPolicy() *launcher.Accounts {
 	r := &st.options.ExternalRunners
 	if !r.ownedByRoot() {

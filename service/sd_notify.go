@@ -86,7 +86,7 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 }
 
 // selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
-// connection is no failure, because a restart of the service would not help then. See docs/decisions/0080.
+// connection is not a failure, because a restart of the service would not help then. See docs/decisions/0080.
 func (s *Service) selfCheck(ctx context.Context) error {
 	// Any change would do. A new epoch (the number of a service start) is harmless, since it is sent to no
 	// runner.
@@ -95,7 +95,7 @@ func (s *Service) selfCheck(ctx context.Context) error {
 	}
 	c, err := socket.Dial(ctx, s.options.Paths.Socket)
 	if s.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
-		// This is no failure: a restarted service would inherit the same socket, so clients still could not
+		// This is not a failure: a restarted service would inherit the same socket, so clients still could not
 		// connect.
 		return nil
 	}

@@ -157,7 +157,7 @@ func (s *Service) recordOlderOutputs(database string) error {
 }
 
 // endOrphanProcesses ends job processes whose runners have died. It is called before the service opens the
-// store and when the start has failed. The store may be unavailable for long, and meanwhile other nodes may
+// store and when the start has failed. The store may be unavailable for long, and in the meantime other nodes may
 // start the same jobs again.
 func (st *startup) endOrphanProcesses() {
 	settings := st.settings.Current()

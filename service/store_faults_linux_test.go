@@ -92,7 +92,7 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	}
 }
 
-// The store receives the node's name before it is asked for the first job.
+// The store receives the node's name before the first request for a job.
 func TestTheStoreKnowsItsNode(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 10)

@@ -27,7 +27,7 @@ func TestBuckets(t *testing.T) {
 		if s := whole.Seconds(); k < 0 || k > 0 && s <= BucketUpperBound(k-1) || k < BucketCount-1 &&
 			s > BucketUpperBound(k) ||
 			h.Sum != whole.Milliseconds() {
-			t.Errorf("%v stands in bucket %d, with the sum %d", d, k, h.Sum)
+			t.Errorf("%v is in bucket %d, with the sum %d", d, k, h.Sum)
 		}
 	}
 }

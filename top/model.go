@@ -125,7 +125,7 @@ type outage struct {
 }
 
 // selection is the selected row of a list. It follows the row with this id. If that row disappears, the row at
-// this index becomes selected.
+// this index is selected.
 type selection struct {
 	id            string
 	index, offset int

@@ -1,4 +1,4 @@
-// Package traces sends attempts to an OpenTelemetry collector, by OTLP over HTTP. Each attempt becomes a span,
+// Package traces sends attempts to an OpenTelemetry collector, by OTLP over HTTP. Each attempt turns into a span,
 // that is, a timed step of a trace. The environment of the job names the trace, in the format of W3C Trace
 // Context. No job waits for the collector: spans that it does not accept soon are discarded.
 package traces

@@ -83,7 +83,7 @@ func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err err
 	return more, err
 }
 
-// noOwnRetention selects the jobs of all queues that ended while their queue had no retention of its own.
+// noOwnRetention selects the jobs of all queues that ended while their queue had no separate retention.
 var noOwnRetention = store.OwnRetentionQueue{Jobs: math.MaxInt64}
 
 // applyQueueRetentions removes jobs that ended while their queue had its own retention. To each of them it

@@ -38,7 +38,7 @@ type Timers interface {
 	Counts() store.Counts
 }
 
-// Duties contains what Run needs for its duties: the parts of the store, and functions of the service.
+// Duties contains the values that Run needs for its duties: the parts of the store, and functions of the service.
 type Duties struct {
 	Timers Timers
 

@@ -237,7 +237,7 @@ func (p *Pool) ReadOutput(ctx context.Context, seq int64, cursor [2]int64, wait 
 	chunk, err = conn.ReadOutput(readCtx, h.wireLease(), cursor, leaseDone)
 	switch {
 	case errors.Is(err, runner.ErrNoReply):
-		// This is no error: the caller reads the job's state from the store, or waits for the next connection
+		// This is not an error: the caller reads the job's state from the store, or waits for the next connection
 		// with RunnerConnected.
 		return nil, false, nil
 	case err != nil && ctx.Err() == nil:

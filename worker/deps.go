@@ -62,7 +62,7 @@ func (l *loop) readDeps(j queue.Job) {
 }
 
 // dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It adds the
-// results of parents of the same user, as long as the JSON does not exceed queue.MaxDependencyResultBytes
+// results of parents of the same user, if the JSON does not exceed queue.MaxDependencyResultBytes
 // bytes.
 func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
 	var b bytes.Buffer

@@ -85,8 +85,8 @@ type Config struct {
 	// may start the job. Any other error means that a uid of the job now belongs to another account.
 	// CheckStart must not block for long.
 	CheckStart func(*queue.Job) error
-	// ResourceUnitEnv returns environment variables that tell the job which units of its resources it has,
-	// such as which GPUs.
+	// ResourceUnitEnv returns environment variables that list which units of its resources the job has, such
+	// as which GPUs.
 	ResourceUnitEnv func(*queue.Job) []string
 	// Traceparent returns the trace parent (W3C Trace Context) of an attempt that is about to start. "" means
 	// the one in the job's environment, as does a nil function.
@@ -163,7 +163,7 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 	return p
 }
 
-// wake makes Run look for work. It does not block.
+// wake makes Run search for work. It does not block.
 func (p *Pool) wake() { queue.TrySend(p.wakeUp, struct{}{}) }
 
 // WantedWorkers returns how many workers are wanted.
@@ -311,7 +311,7 @@ func (p *Pool) HastenStop(ctx context.Context, grace time.Duration) {
 type WorkerStatus struct {
 	ID    string
 	JobID string // job id; "" if the worker is idle
-	// RestrictedToUID is the uid of the only user, apart from operators, who may see the job. See
+	// RestrictedToUID is the uid of the only user, apart from operators, that may see the job. See
 	// queue.Job.RestrictedToUID.
 	RestrictedToUID *int
 	PID             int

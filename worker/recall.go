@@ -33,7 +33,7 @@ import (
 // jobs would have to wait for these runners.
 
 // recallLocked takes back the jobs that runners have not started and for which the function selects returns
-// true. Even if there are none, the jobs of a claim that is in progress also return to the queue.
+// true. Even if none exist, the jobs of a claim that is in progress also return to the queue.
 func (p *Pool) recallLocked(selects func(*lease) bool) {
 	p.recallCount++
 	p.dropUnstartedLocked(selects)

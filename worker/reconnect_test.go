@@ -154,7 +154,7 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	check(t, "started", f.startedJobs(), []int64{1})
 }
 
-// If two Drop frames for one lease are both answered, only one worker becomes free.
+// If two Drop frames for one lease are both answered, only one worker is free.
 func TestDuplicateDroppedFreesOneWorker(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

@@ -20,7 +20,7 @@ import (
 // settleDeadRunner decides how each lease of the runner ended, and adds these decisions to the pending
 // report. - finishRecovery removes the runner's directory when the report is stored.
 
-// deadRunner describes a dead runner and what it left behind. If dir is "", it stands for all runners whose
+// deadRunner describes a dead runner and what it left behind. If dir is "", it represents all runners whose
 // directories are gone. See docs/decisions/0056.
 type deadRunner struct {
 	runner.RecoveryResult

@@ -67,7 +67,7 @@ func newRunnerConn(c *runner.Client, initial connState) *runnerConn {
 	return &runnerConn{Client: c, state: initial, lastCheckedAt: now, lastMessageAt: now, closed: make(chan struct{})}
 }
 
-// currentLocked returns the runner for new jobs, or nil if there is none.
+// currentLocked returns the runner for new jobs, or nil if none exists.
 func (r *runners) currentLocked() *runnerConn {
 	if n := len(r.clients); n > 0 && r.clients[n-1].state == connCurrent {
 		return r.clients[n-1]

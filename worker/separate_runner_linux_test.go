@@ -46,7 +46,7 @@ func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRun
 	return socket, out
 }
 
-// startPoolWithHungUser runs a pool with a user for whom two starts of programs have hung. So the user's
+// startPoolWithHungUser runs a pool with a user of which two starts of programs have hung. So the user's
 // next jobs go to a separate runner.
 func startPoolWithHungUser(t *testing.T) (
 	s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner,

@@ -138,7 +138,7 @@ func lineOf(raw []byte, path ...string) int {
 	return line
 }
 
-// firstLine returns the line of a value's key. If a table has no line of its own, because the file only has keys
+// firstLine returns the line of a value's key. If a table has no line, because the file only has keys
 // such as table.key, it returns the first line of what the table contains. It returns 0 if no line is known.
 func firstLine(meta *toml.MetaData, value toml.Primitive) (line int) {
 	var refused toml.ParseError

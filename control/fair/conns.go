@@ -81,7 +81,7 @@ func (c *Conn) Close() {
 	c.EndLine()
 }
 
-// awaitRoom waits for room for the request r. The server does not read the connection meanwhile, so awaitRoom
+// awaitRoom waits for room for the request r. The server does not read the connection in the meantime, so awaitRoom
 // has it checked for a hang-up. It returns false if the request got no room.
 func (c *Conn) awaitRoom(ctx context.Context, l *Limiter, r Request) bool {
 	if l.TryAcquire(r) {
@@ -181,7 +181,7 @@ func (c *Conn) OpenStream() (end func(), err error) {
 	return func() { c.conns.streams.Release(r) }, nil
 }
 
-// BeginList waits for room for a request about many jobs. The function end frees the room. Meanwhile, the
+// BeginList waits for room for a request about many jobs. The function end frees the room. In the meantime, the
 // server continues to read the connection.
 func (c *Conn) BeginList(ctx context.Context) (end func(), err error) {
 	r := Request{User: c.uid, Deadline: time.Now().Add(c.conns.bounds.MaxWait)}

@@ -181,7 +181,7 @@ func (l *Limiter) WaitingCount(id int) int {
 	return 0
 }
 
-// Dispatch gives room to waiting requests whose Condition has become true.
+// Dispatch gives room to waiting requests whose Condition is now true.
 func (l *Limiter) Dispatch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

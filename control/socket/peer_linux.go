@@ -43,7 +43,7 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// noGroup stands for a group that this user namespace does not map. No group has this number.
+// noGroup represents a group that this user namespace does not map. No group has this number.
 const noGroup = -1
 
 // initialGroups is the initial size of the buffer for group ids. maxGroups is the maximum number of

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// noGroup stands for the primary group of a peer, because Windows processes have none. No group has this
+// noGroup represents the primary group of a peer, because Windows processes have none. No group has this
 // number.
 const noGroup = -1
 

@@ -14,7 +14,7 @@ import (
 // IsRoot reports whether a user is root, who can do everything on this machine.
 func IsRoot(uid int, _ []int) bool { return uid == 0 }
 
-// CheckServer returns an error if the server runs as a user whom the client does not trust. It trusts its own
+// CheckServer returns an error if the server runs as a user that the client does not trust. It trusts its own
 // user, root and the service account of the packages. Commands and environment variables may be secret, so they
 // must not be sent to other users.
 func CheckServer(nc net.Conn, path string) error {

@@ -23,7 +23,7 @@ func IsRoot(uid int, groups []int) bool {
 	return uid == 0 || slices.Contains(groups, administratorsRID)
 }
 
-// CheckServer returns an error if the pipe belongs to a user whom the client does not trust. It trusts its own
+// CheckServer returns an error if the pipe belongs to a user that the client does not trust. It trusts its own
 // user, the system, the administrators and the service account of the packages. Commands and environment
 // variables may be secret, so they must not be sent to other users.
 func CheckServer(nc net.Conn, path string) error {

@@ -16,7 +16,7 @@ type Verb struct {
 	Short string                      // one-line description, set if Build is nil
 	Alias string                      // second name; "" without one
 	Group string                      // heading of the command in the help
-	// AllowsUnknownTZ says that an unknown zone in TZ is no error, because the command uses no local times.
+	// AllowsUnknownTZ says that an unknown zone in TZ is not an error, because the command uses no local times.
 	AllowsUnknownTZ bool
 	// ExitsLikeJob says that the command exits with the code of a job. Such a command uses the exit code
 	// fault.ExitFailure for all failures of queuectl itself, including usage errors.

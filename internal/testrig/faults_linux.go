@@ -46,7 +46,7 @@ func (q *Queue) InjectFault(options ...string) (stop func()) {
 	}
 }
 
-// Mount creates and mounts an ext4 disk of the given size. The mount point becomes the queue's directory, and
+// Mount creates and mounts an ext4 disk of the given size. The mount point is then the queue's directory, and
 // Mount returns it. The options are those of mkfs.
 func (q *Queue) Mount(size string, options ...string) string {
 	q.Helper()

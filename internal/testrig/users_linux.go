@@ -102,7 +102,7 @@ func (q *Queue) DialAs(p Person) *Wire {
 }
 
 // ConnectAs connects to the service with the state directory dir as a person. The service sees the person's ids
-// as long as the connection exists. While the backlog of the socket is full, ConnectAs waits, as the client
+// while the connection exists. While the backlog of the socket is full, ConnectAs waits, as the client
 // does.
 func ConnectAs(dir string, p Person) (c net.Conn, err error) {
 	var thread sync.WaitGroup

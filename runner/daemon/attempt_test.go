@@ -8,7 +8,7 @@ import (
 )
 
 // The cause of a killed attempt is the cause of the kill, even if the runner has detected something else.
-// Without a kill, the cause is what the runner has detected.
+// Without a kill, the cause is the one that the runner has detected.
 func TestCauseOfKillComesFirst(t *testing.T) {
 	for _, c := range []struct {
 		r    process.Result

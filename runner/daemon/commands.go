@@ -39,7 +39,7 @@ func (s *server) pauseLocked(c *conn, f *wire.Pause) {
 }
 
 // signalQueue contains the signals that are still to be sent to an attempt. A separate goroutine sends
-// them, because this is slow: for each signal it may look at every process of the machine.
+// them, because this is slow: for each signal it may check every process of the machine.
 type signalQueue struct {
 	signalNumbers []int64 // contains each signal at most once
 	isSending     bool    // the goroutine that sends the signals is running

@@ -26,17 +26,17 @@ type leaseTerm struct {
 	endsSinceBoot  time.Duration // end of the leases as time since boot; 0 if unknown
 	timer          *time.Timer   // runs checkLeases; nil before its first use
 	watchdogPhase  watchdogPhase
-	watchdogNeeded chan struct{} // closed when the leases become limited in time
+	watchdogNeeded chan struct{} // closed when the leases are limited in time
 	// watchdog kills this process if it hangs when the leases expire. It is nil while no watchdog runs.
 	watchdog *launcher.Watchdog
 }
 
 // watchdogPhase says whether a watchdog for the leases is running. A runner of root has a watchdog from the
-// start. Every other runner starts one as soon as the leases of its service are limited in time.
+// start. Every other runner starts one when the leases of its service are limited in time.
 type watchdogPhase int
 
 const (
-	watchdogUnneeded watchdogPhase = iota // the leases have not been limited in time so far
+	watchdogUnneeded watchdogPhase = iota // the leases have not been limited in time until now
 	watchdogStarting                      // the watchdog is being started
 	watchdogDecided                       // the watchdog was started, or could not be started
 )
@@ -147,7 +147,7 @@ func (s *server) startLeaseWatchdog() {
 	s.setLeaseWatchdog(w)
 	<-s.life.done
 	s.setLeaseWatchdog(nil)
-	s.runningTable.SetLeasesExpire(false) // tells the watchdog that no jobs are left to end
+	s.runningTable.SetLeasesExpire(false) // informs the watchdog that no jobs are left to end
 	w.End()
 }
 

@@ -22,7 +22,7 @@ const progressInterval = 500 * time.Millisecond
 // with N in percent. Only the last valid line is reported.
 type progressParser struct {
 	last  wire.Progress
-	line  []byte   // the part of the current line that has been read so far
+	line  []byte   // the part of the current line that has been read until now
 	skip  bool     // the current line is longer than maxProgressLineBytes and is ignored
 	masks [][]byte // secret values, replaced in each line
 }

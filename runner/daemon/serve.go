@@ -48,7 +48,7 @@ type server struct {
 	sweeper      sweeper        // removes the private directories of attempts that have ended
 	orphanHint   chan struct{}  // receives a hint that an attempt may have left orphans
 	goroutines   sync.WaitGroup // workers and the goroutines that they have started
-	workDirCount atomic.Int64   // number of private directories named so far
+	workDirCount atomic.Int64   // number of private directories named until now
 
 	warnedUnenforced sync.Once // logs once that limits are not enforced
 	warnedUnbounded  sync.Once // logs once that the runner's own memory is not limited
@@ -106,7 +106,7 @@ func Serve(ctx context.Context, o Options) error {
 	o.OnReady(s.dir.path)
 
 	s.run(ctx)
-	s.runningTable.SetLeasesExpire(false) // tells the watchdog that no jobs are left to end
+	s.runningTable.SetLeasesExpire(false) // informs the watchdog that no jobs are left to end
 	if err := rundir.RemoveWorkspaces(s.dir.workspacesDir, time.Now().Add(rundir.WorkspacesRemoveTimeout)); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}

@@ -50,7 +50,7 @@ func (s *server) isDisconnected() bool {
 	return s.link.conn == nil
 }
 
-// helloLocked answers a Hello. If its epoch is higher than all earlier ones, c becomes the current
+// helloLocked answers a Hello. If its epoch is higher than all earlier ones, c is now the current
 // connection, and helloLocked returns true.
 func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {

@@ -25,7 +25,7 @@ type RunnerSettings struct {
 	Cgroups *process.Cgroups
 }
 
-// Grant describes the runner that this process is allowed to become. Accept returns it as the answer to a
+// Grant describes the runner that this process is allowed to be. Accept returns it as the answer to a
 // service's request.
 type Grant struct {
 	RunnerSettings
@@ -33,7 +33,7 @@ type Grant struct {
 	// It is nil if jobs get control groups, or if this process may not divide its own.
 	NoCgroupsReason error
 	// HasOnlyKilledRunner means that the request was to kill another runner, which Accept has done. This process
-	// must not become a runner.
+	// must not be a runner.
 	HasOnlyKilledRunner bool
 	Conn                net.Conn // the connection on which the request came and the reply is sent
 }

@@ -121,7 +121,7 @@ func (g *Watchdog) supervise(program string, started chan<- error) {
 	}
 }
 
-// CheckStarts makes the watchdog check for hanging starts as long as attempts are running. It does not
+// CheckStarts makes the watchdog check for hanging starts while attempts are running. It does not
 // block.
 func (g *Watchdog) CheckStarts() { g.send(checkStartsMessage) }
 

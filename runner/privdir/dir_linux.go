@@ -90,7 +90,7 @@ func (d *Dir) create() (err error) {
 	}
 	d.isOpen = true
 	// Set the directory's times to a value that the kernel's clock never has. Then even an immediate change of
-	// the directory changes its times, although the kernel's clock for files may stand still for milliseconds.
+	// the directory changes its times, although the kernel's clock for files may not advance for milliseconds.
 	markTime := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, d.Path, markTime, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err

@@ -60,7 +60,7 @@ func (t *sparedTrees) addIfRoom(s *sparedTree) bool {
 	return true
 }
 
-// removeEnded removes the records of trees that have ended. It does not hold mu while it looks at the
+// removeEnded removes the records of trees that have ended. It does not hold mu while it checks the
 // processes.
 func (t *sparedTrees) removeEnded() {
 	t.mu.Lock()

@@ -63,7 +63,7 @@ type Command struct {
 }
 
 // ProgressHandler receives the progress notes: the text that a command writes to the FIFO or file
-// Command.PrivateDir.ProgressPath. As long as HandleProgress returns true, it is called again, even without
+// Command.PrivateDir.ProgressPath. While HandleProgress returns true, it is called again, even without
 // new data. At least MinProgressInterval passes between two calls.
 type ProgressHandler interface {
 	HandleProgress(data []byte) (again bool)

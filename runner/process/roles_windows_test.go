@@ -248,7 +248,7 @@ func notedPIDs(dir string) (pids []uint32) {
 	return pids
 }
 
-// watchTree waits until count processes have called notePID, and opens handles of them. As long as the
+// watchTree waits until count processes have called notePID, and opens handles of them. While the
 // handles are open, Windows does not reuse the pids.
 func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle) {
 	t.Helper()

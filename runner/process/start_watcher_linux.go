@@ -39,7 +39,7 @@ func NewStartWatcher(pid int) (*StartWatcher, error) {
 	return &StartWatcher{pid: pid, cmdline: string(cmdline)}, nil
 }
 
-// KillHungStarts looks at the children that have not executed a program yet. It sends SIGKILL to a child
+// KillHungStarts checks the children that have not executed a program yet. It sends SIGKILL to a child
 // that is stopped by a signal, is traced, or has existed for the duration limit. Call it periodically. Each
 // call adds at most step to the age of a child. So a child does not seem to hang after the machine was
 // suspended.
@@ -57,7 +57,7 @@ func (s *StartWatcher) KillHungStarts(limit, step time.Duration) {
 	s.children = children
 }
 
-// checkChild looks at one child that may have no program yet. It kills the child if it hangs, and otherwise
+// checkChild checks one child that may have no program yet. It kills the child if it hangs, and otherwise
 // records it in children.
 func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children map[int]startingChild) {
 	fd, err := unix.PidfdOpen(pid, 0)

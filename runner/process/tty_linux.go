@@ -115,7 +115,7 @@ func (w *Worker) Resize(pid, rows, cols int) {
 func (r *run) handleTerminalRequests() bool {
 	t := &r.worker.terminal
 	r.worker.mu.Lock()
-	size, typed := t.newSize, t.input // other goroutines may add input meanwhile, but only this function removes it
+	size, typed := t.newSize, t.input // other goroutines may add input in the meantime, but only this function removes it
 	t.newSize = nil
 	r.worker.mu.Unlock()
 	if size != nil {

@@ -53,7 +53,7 @@ type resolvedAccess struct {
 }
 
 // ResolveAccess looks up the user and group names in the section [access]. A network directory may answer
-// slowly, so it holds no lock meanwhile. If the settings change in that time, it starts over.
+// slowly, so it holds no lock in the meantime. If the settings change in that time, it starts over.
 func (r *Rights) ResolveAccess() {
 	for {
 		old, c := r.resolvedAccess.Load(), r.Settings.Current()
@@ -305,7 +305,7 @@ var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", 
 // editScope describes the parts of an edit for which owning the job is not enough.
 type editScope struct {
 	changesExecution     bool     // the edit changes what the job executes
-	hasHiddenPlaceholder bool     // a new value is hiddenValue, which stands for a hidden value
+	hasHiddenPlaceholder bool     // a new value is hiddenValue, which represents a hidden value
 	changesUser          bool     // the edit changes the user that the job runs as
 	user                 *JobUser // the new user; nil means the service's default
 }

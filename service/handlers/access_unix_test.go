@@ -32,7 +32,7 @@ func otherUserName(*testing.T) string {
 	return "root"
 }
 
-// The names in [access] are looked up when the settings are read. If a user has several rights, the strongest
+// The names in [access] are resolved when the settings are read. If a user has several rights, the strongest
 // applies. A uid or gid in [access] needs no existing account. Unknown names are reported. Root and the
 // service's own user always have all rights.
 func TestNamesAreResolved(t *testing.T) {

@@ -43,7 +43,7 @@ func openStore(t testing.TB) store.Store {
 	return s
 }
 
-// asPeer returns the context of a request by a user who has a right.
+// asPeer returns the context of a request of a user with a right.
 func asPeer(t testing.TB, uid int, right control.Right) context.Context {
 	return control.WithPeer(t.Context(), *peer(uid, right))
 }

@@ -314,7 +314,7 @@ func (h *API) parseFilter(peer *control.Peer, p control.List) (store.Filter, err
 	return f, nil
 }
 
-// parseStates returns the states with these names, without duplicates. The name waiting stands for
+// parseStates returns the states with these names, without duplicates. The name waiting represents
 // several states, including pending.
 func parseStates(names []string) (states []queue.State, err error) {
 	for _, name := range names {

@@ -232,7 +232,7 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	}
 }
 
-// A running job keeps its uid until it ends. Meanwhile, the new owner of the uid sees no more of the job than
+// A running job keeps its uid until it ends. In the meantime, the new owner of the uid sees no more of the job than
 // other users do.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := withOwners(t)

@@ -86,7 +86,7 @@ func (h *API) setAllPaused(ctx context.Context, method string, p control.Selecti
 	}
 	var wait func(context.Context) ([]string, error)
 	err := h.Lock.With(ctx, func() error {
-		// Read the store, since another node may have paused or resumed all jobs meanwhile.
+		// Read the store, since another node may have paused or resumed all jobs in the meantime.
 		stored, err := h.Store.Settings(ctx)
 		if err != nil {
 			return err

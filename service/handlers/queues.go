@@ -311,7 +311,7 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 		}
 		select {
 		case <-timeoutCtx.Done():
-			// This is no error: a runner does not answer. It returns its unstarted jobs once it answers.
+			// This is not an error: a runner does not answer. It returns its unstarted jobs once it answers.
 			return ctx.Err()
 		case <-time.After(withdrawInterval):
 		}

@@ -78,7 +78,7 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.S
 }
 
 // retryIfChanged calls do, which changes a schedule. It calls do again if another request has changed the
-// schedule meanwhile, at most scheduleTries times in all.
+// schedule in the meantime, at most scheduleTries times in all.
 func retryIfChanged(do func() error) (err error) {
 	for range scheduleTries {
 		if err = do(); !errors.Is(err, store.ErrScheduleChanged) {
@@ -206,7 +206,7 @@ func scheduleSpecFields(s *store.Schedule) map[string]any {
 	return spec.GivenFields()
 }
 
-// representativeJob returns a job that stands for all jobs of a schedule when rights are checked.
+// representativeJob returns a job that represents all jobs of a schedule when rights are checked.
 func representativeJob(s *store.Schedule) queue.Job {
 	j := s.Draft
 	j.ID, j.UID = s.Name, s.UID

@@ -44,7 +44,7 @@ func (k *Keeper) UnitVariables(j *queue.Job) (env []string) {
 	return env
 }
 
-// variableOf converts the name of a resource to the part of a variable name that stands for it.
+// variableOf converts the name of a resource to the part of a variable name that represents it.
 func variableOf(name string) string {
 	return strings.NewReplacer(".", "_", "@", "_", "/", "_", "-", "_").Replace(strings.ToUpper(name))
 }

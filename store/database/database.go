@@ -118,7 +118,7 @@ type Row interface {
 	Num(column int) int64
 	// Text returns a text or the bytes of a blob.
 	Text(column int) string
-	// View returns a text or blob in memory of the database connection. The slice is valid only as long as the row.
+	// View returns a text or blob in memory of the database connection. The slice is valid only while the row is.
 	View(column int) []byte
 	// Value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
 	Value(column int) any

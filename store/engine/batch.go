@@ -209,7 +209,7 @@ func (t *Tx) auditBatch(b *batch, what string, jobs int64) {
 	t.record(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
 }
 
-// commitBatch commits a batch. The drafts of r become its last frame. From then on, its jobs count as jobs of
+// commitBatch commits a batch. The drafts of r form its last frame. From then on, its jobs count as jobs of
 // the queue, and ApplyBatch moves them there.
 func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem

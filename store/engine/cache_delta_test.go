@@ -17,7 +17,7 @@ import (
 
 // mirroredNode is the backend of a node that has a second node, the mirror, on the same database. After each
 // transaction of the first node, the second node applies the cache delta, and both caches are compared. The
-// second node makes no changes of its own.
+// second node makes no changes.
 type mirroredNode struct {
 	Backend
 	*Engine

@@ -64,7 +64,7 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 }
 
 // findClosedLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
-// closed only for this node. If it is not empty, the result is these lanes, as far as they belong to the queue.
+// closed only for this node. If it is not empty, the result is those of these lanes that belong to the queue.
 // If it is empty, the result is only the best lane.
 func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) []rules.Lane {
 	switch {

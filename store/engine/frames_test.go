@@ -94,7 +94,7 @@ func TestReadFrameSkipsDamagedJobs(t *testing.T) {
 }
 
 // A damaged frame of a committed batch blocks nothing. The frame's readable jobs get into the queue, the batch
-// continues, and the ids of lost jobs become free. Doctor and the log report the lost jobs, and a restore
+// continues, and the ids of lost jobs are free. Doctor and the log report the lost jobs, and a restore
 // removes the frame. The same happens while the service runs and when it starts.
 func TestDamagedFrameIsDetached(t *testing.T) {
 	for _, restart := range []bool{false, true} {

@@ -181,7 +181,7 @@ func TestBatchesAreFinishedAtOpen(t *testing.T) {
 	}
 }
 
-// A waiting claim is cancelled at the moment when a job becomes available. The claim ends, even if the job
+// A waiting claim is cancelled at the moment when a job is available. The claim ends, even if the job
 // cannot be claimed after all.
 func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())

@@ -233,7 +233,7 @@ func (e *Engine) startCommitClock() (stop func()) {
 }
 
 // tryGroup runs the transaction of a group once. If the operations are large, it runs only the first n. After
-// an error nothing is stored, as long as the database is not broken. culprit is the operation that caused the
+// an error nothing is stored, unless the database is broken. culprit is the operation that caused the
 // error, or nil if that is unknown.
 func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer e.startCommitClock()()

@@ -66,7 +66,7 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	}
 }
 
-// A function passed to BetweenTx runs once, even if the engine tries a group of operations again meanwhile. It
+// A function passed to BetweenTx runs once, even if the engine tries a group of operations again in the meantime. It
 // does not wait in the write queue.
 func TestBetweenTxRunsOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())

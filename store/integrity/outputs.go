@@ -114,7 +114,7 @@ func jobOfOutput(c *sqlitedb.Conn, name string) string {
 }
 
 // outputFaults compares the output files with the attempts that refer to them, and checks the contents of the
-// files. A file without an attempt is no fault in three cases. It may belong to a leased attempt. It may be in
+// files. A file without an attempt is not a fault in three cases. It may belong to a leased attempt. It may be in
 // the table garbage, which lists files to be deleted. Or it may belong to another store.
 func outputFaults(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs) (faults []fault, err error) {
 	orphans := maps.Clone(files)

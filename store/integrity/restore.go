@@ -190,7 +190,7 @@ func unpackOutputs(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, erro
 	return done, err
 }
 
-// raiseNumbers raises the next numbers of jobs and events in the backup. They become at least those of the
+// raiseNumbers raises the next numbers of jobs and events in the backup. They are then at least those of the
 // existing database, if it can be read, and those of the high-water mark, a file that records them.
 func raiseNumbers(c *sqlitedb.Conn, path string) error {
 	p := sqlitedb.ReadHighWater(filepath.Dir(path))

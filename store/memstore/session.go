@@ -15,7 +15,7 @@ import (
 type waiter struct {
 	want        int
 	claimedJobs chan []queue.Job // receives the claimed jobs; has a buffer for one value
-	wake        chan struct{}    // receives a value if a job may become due earlier than the call expects
+	wake        chan struct{}    // receives a value if a job may be due earlier than the call expects
 }
 
 // Exchange records what a service reports about its leases, and claims up to t.WantedJobs jobs.
@@ -269,7 +269,7 @@ func (s *Store) untilRunnable() time.Duration {
 	now := s.now()
 	next := now.Add(maxWait)
 	for _, j := range s.jobs {
-		// Only these jobs become runnable by time alone. The others wait until a job ends or a rule changes.
+		// Only these jobs turn runnable by time alone. The others wait until a job ends or a rule changes.
 		if j.State.Runnable() && !j.leased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}

@@ -71,7 +71,7 @@ func (s *Reads) DueSchedules(ctx context.Context, boot string, limit int) (due [
 			turn int // number of earlier schedules of the same user
 		}
 		var list []named
-		turns := map[int64]int{} // number of schedules that each user has had so far, by uid
+		turns := map[int64]int{} // number of schedules that each user has had until now, by uid
 		add := func(r database.Row) (bool, error) {
 			list = append(list, named{r.Text(0), turns[r.Num(1)]})
 			turns[r.Num(1)]++

@@ -72,8 +72,8 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 }
 
 // adjustForDependencies returns the state that a job gets when a change asks for the state to. A job with
-// undecided dependencies becomes Blocked, and a blocked job without any becomes Pending. If the state table
-// does not allow an ended job to become Blocked, that job does not wait for parents that run again.
+// undecided dependencies changes to Blocked, and a blocked job without any changes to Pending. If the state table
+// does not allow an ended job to change to Blocked, that job does not wait for parents that run again.
 func (r *Rules) adjustForDependencies(j *Job, to queue.State) queue.State {
 	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanBecome(queue.Blocked) || !j.State.Ended()
 	if !runnable || !mayWait || !r.tx.HasEdges() {

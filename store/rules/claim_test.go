@@ -103,7 +103,7 @@ func TestClaimRaisesFence(t *testing.T) {
 	}
 }
 
-// A claim ends as soon as it has read MaxClaimBytes bytes of jobs.
+// A claim ends when it has read MaxClaimBytes bytes of jobs.
 func TestClaimIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
 	half := queue.Execution{Stdin: strings.Repeat("x", MaxClaimBytes/2)}

@@ -127,7 +127,7 @@ type jobDropper interface {
 	HoldDamaged(j *Job) error
 }
 
-// moveHead sets a lane's head and closing gate. If the head changes, the lane's priority becomes unknown.
+// moveHead sets a lane's head and closing gate. If the head changes, the lane's priority is then unknown.
 func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	if head != l.Head {
 		l.Priority = UnknownPriority

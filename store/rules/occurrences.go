@@ -231,7 +231,7 @@ func (e *occurrenceEnqueuer) checkRejection() error {
 		return nil
 	case !errors.As(err, &rejection):
 		return err
-	// This is no rejection, because the unique key becomes free when the replaced jobs end.
+	// This is not a rejection, because the unique key is free when the replaced jobs end.
 	case rejection.Code == queue.CodeExists && e.s.Draft.UniqueFor == 0:
 		return nil
 	}

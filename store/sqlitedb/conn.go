@@ -419,7 +419,7 @@ func (r *Row) Num(column int) int64 {
 // Text implements database.Row. It returns a text or the bytes of a blob.
 func (r *Row) Text(column int) string { return string(r.View(column)) }
 
-// View implements database.Row. It returns a text or blob in SQLite's memory, which is valid only as long as the row.
+// View implements database.Row. It returns a text or blob in SQLite's memory, which is valid only while the row is.
 func (r *Row) View(column int) []byte {
 	kind := sqlite3.Xsqlite3_column_type(r.tls, r.stmt, int32(column))
 	if kind != sqlite3.SQLITE_TEXT && kind != sqlite3.SQLITE_BLOB {

@@ -85,7 +85,7 @@ func TestFailedStatementsSayWhyAndRunAgain(t *testing.T) {
 		t.Error("a missing argument was taken")
 	}
 	if err := c.Exec(`SELECT ?`, 1); err == nil {
-		t.Error("an int was taken, which is no type of SQLite's")
+		t.Error("an int was taken, which is not a type of SQLite")
 	}
 	stop := errors.New("enough")
 	if err := c.Query(func(database.Row) (bool, error) { return true, stop }, `SELECT a FROM t`); err != stop {

@@ -294,7 +294,7 @@ func bytesStaged(r *rig) {
 }
 
 // withInputBytes gives the jobs of a schedule a standard input of n bytes. The stored spec of the schedule also
-// becomes n bytes longer.
+// grows by n bytes.
 func withInputBytes(uid, n int) func(*store.Schedule) {
 	return func(s *store.Schedule) {
 		s.UID, s.Draft = uid, draftWithInput(uid, n)

@@ -185,7 +185,7 @@ func schedulesListed(r *rig) {
 	same(r, "after the last", len(list), 0)
 }
 
-// dueSchedules returns the names of the due schedules, and the time until another schedule becomes due.
+// dueSchedules returns the names of the due schedules, and the time until another schedule is due.
 func (r *rig) dueSchedules(boot string, limit int) (names []string, next time.Duration) {
 	r.Helper()
 	list, next, err := r.s.DueSchedules(r.Context(), boot, limit)

@@ -264,7 +264,7 @@ func (r *rig) runJob(o queue.Outcome, set ...func(*queue.Job)) queue.Job {
 	return r.settle(r.claimOne(), o)
 }
 
-// promote calls Promote until nothing is due. It returns the time until something becomes due.
+// promote calls Promote until nothing is due. It returns the time until something is due.
 func (r *rig) promote() time.Duration {
 	r.Helper()
 	for range 1000 {

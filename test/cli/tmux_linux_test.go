@@ -95,7 +95,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 	q.MustCLI("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.MustCLI("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.WriteFile("lines", "sleep 600\n")
-	// The script uses exec to become sleep. A shell that waits for sleep could miss a Ctrl-C that arrives while
+	// The script replaces itself with sleep. A shell that waits for sleep could miss a Ctrl-C that arrives while
 	// it starts sleep.
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.Path("editor"), 0o700)

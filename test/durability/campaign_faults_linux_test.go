@@ -191,7 +191,7 @@ func (c *campaign) runnerDirs() []string {
 	return list
 }
 
-// faultInjector injects faults, one after another. Some faults last, and others begin meanwhile.
+// faultInjector injects faults, one after another. Some faults last, and others begin in the meantime.
 type faultInjector struct {
 	*campaign
 	ctx        context.Context

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runThroughKills runs a command. If a failpoint kills the service meanwhile, runThroughKills starts the
+// runThroughKills runs a command. If a failpoint kills the service in the meantime, runThroughKills starts the
 // service and runs the command again.
 func runThroughKills(q *testrig.Queue, args ...string) {
 	q.Helper()
@@ -29,7 +29,7 @@ func runThroughKills(q *testrig.Queue, args ...string) {
 	q.Fatalf("%q: the service died each time the command ran", args)
 }
 
-// outputThroughKills runs a command and returns its output. If a failpoint kills the service meanwhile, it
+// outputThroughKills runs a command and returns its output. If a failpoint kills the service in the meantime, it
 // starts the service and runs the command again.
 func outputThroughKills(q *testrig.Queue, args ...string) string {
 	q.Helper()

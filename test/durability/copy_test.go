@@ -25,7 +25,7 @@ func copyQueue(q *testrig.Queue, t *testing.T) *testrig.Queue {
 	return other
 }
 
-// If the state directory is copied while jobs run, the copy becomes a separate queue. Whichever service starts
+// If the state directory is copied while jobs run, the copy turns into a separate queue. Whichever service starts
 // first, it does not adopt, kill or monitor jobs in the runner of the other service. In the copy, the running
 // jobs count as lost and run again.
 func TestCopiedStateDirIsASeparateQueue(t *testing.T) {

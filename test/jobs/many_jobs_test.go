@@ -93,7 +93,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	}
 }
 
-// The command enqueue prints a warning if an argument would become part of shell code, even if its output goes
+// The command enqueue prints a warning if an argument would belong to shell code, even if its output goes
 // to a pipe. The warning names a safe form of the command. The jobs are enqueued anyway.
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")

@@ -189,7 +189,7 @@ func TestSlowDisk(t *testing.T) {
 	}
 }
 
-// When the disk becomes read-only, the service prints a reason and exits with 74. Its jobs continue, and the
+// When the disk turns read-only, the service prints a reason and exits with 74. Its jobs continue, and the
 // next service gets their results. The test needs root to mount the disk.
 func TestReadOnlyDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; "+

@@ -55,7 +55,7 @@ func waitElapsed(q *testrig.Queue, since time.Time, length time.Duration) {
 	q.WaitUntil("time passes", length+time.Second, func() bool { return time.Since(since) > length })
 }
 
-// A paused job and its child do not run, even if the service is killed and restarted meanwhile. The job keeps
+// A paused job and its child do not run, even if the service is killed and restarted in the meantime. The job keeps
 // its worker and its state, and show reports who paused it and when. After a resume the job continues.
 func TestPauseAndResume(t *testing.T) {
 	testrig.Long(t)

@@ -33,7 +33,7 @@ func TestRequestIsFullAtItsBounds(t *testing.T) {
 	}
 }
 
-// The answers to several requests become one: with all ids in order, each limit and each new queue once, and
+// The answers to several requests are merged: with all ids in order, each limit and each new queue once, and
 // the lines of jobs that already existed.
 func TestAnswersAreMerged(t *testing.T) {
 	var a control.EnqueueBatchResult

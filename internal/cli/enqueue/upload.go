@@ -97,7 +97,7 @@ func (u *Upload) Add(raw []byte, line int) error {
 	return u.putDelayed()
 }
 
-// putDelayed puts the jobs that were held back into requests, and sends the requests that become full.
+// putDelayed puts the jobs that were held back into requests, and sends the requests that are full.
 func (u *Upload) putDelayed() error {
 	rest, err := u.sorter.sortRemaining(u.request.jobs)
 	if err != nil {

@@ -170,7 +170,7 @@ func parseRelativeTime(words []string, now time.Time, open direction) (time.Time
 	}
 	s, err := ParseStep("1 " + words[n-1])
 	switch {
-	case err != nil: // a word that is no unit of time, as in "next friday"
+	case err != nil: // a word that is not a unit of time, as in "next friday"
 		return now, false
 	case words[0] == "last":
 		return s.after(now, -1), true
