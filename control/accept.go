@@ -18,9 +18,9 @@ import (
 const (
 	maxStartingGoroutines = 4  // goroutines of one user that were started but do not run yet
 	maxAcceptBurst        = 16 // connections accepted in a row before other goroutines may run; takes about 1 ms
-	// maxRefusals is the maximum number of concurrent refusals that look up user names, which takes seconds if
-	// the directory of accounts is slow. At this limit, the server refuses further users without access
-	// immediately. Their error contains no names.
+	// maxRefusals is the maximum number of concurrent refusals whose error names users. The lookup of a name takes
+	// seconds if the account database is slow. Above this limit, a user without access gets an error without
+	// names.
 	maxRefusals = 16
 	// maxClosings is the maximum number of connections that are being closed in the background after they were
 	// evicted, that is, closed to make room for new ones. At this limit, a new connection is served only after

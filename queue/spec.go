@@ -37,7 +37,7 @@ type Spec struct {
 	Delay               *time.Duration    `field:"delay"`
 	ExpiresAt           *Millis           `field:"expires_at"`
 	DependsOn           []string          `field:"depends_on"`            // ID or ID:condition
-	OnDependencyFailure *string           `field:"on_dependency_failure"` // value of OnDependencyFailure
+	OnDependencyFailure *string           `field:"on_dependency_failure"` // cancel, hold or run
 	Lock                *string           `field:"lock"`                  // KEY or KEY:n
 	RateLimit           *string           `field:"rate_limit"`            // KEY=N/PERIOD, or @KEY for a shared key
 	NodeSelector        *string           `field:"on"`                    // node name, or LABEL=VALUE

@@ -29,7 +29,7 @@ type JobWatch struct {
 
 	watchers *Watchers
 	notify   chan struct{}
-	seqs     []int64
+	seqs     []int64 // the watched jobs
 	// changed lists the jobs that the next ChangedJobs returns, and isChanged contains the same jobs. Both fields
 	// are guarded by watchers.mu.
 	changed   []int64

@@ -90,7 +90,7 @@ func (r *Rig) Params(tag string, j RigJob) map[string]any {
 		"output_limit": 8 << 20}
 }
 
-// ledgerEntry is one note in the ledger.
+// ledgerEntry is one line that a job of a test has written to the ledger, for example when an attempt starts.
 type ledgerEntry struct {
 	Kind         string
 	Tag          string

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Private is a directory in which tests call "run --private", which uses its own queue.
+// Private lets tests call "run --private" in the directory Work. Queue is the private queue that these calls use.
 type Private struct {
 	*Queue
 	Work string

@@ -205,7 +205,7 @@ func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.Ahea
 	order := h.Store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	index := map[int]int{}     // index in groups, by uid
-	turns := map[string]bool{} // users with a lower-ranked job that starts before j
+	turns := map[string]bool{} // users whose turn is earlier, so that a job of theirs with a lower rank starts before j
 	for i := range list {
 		other := &list[i]
 		i, known := index[other.UID]

@@ -18,7 +18,8 @@ const (
 	NoteMoving = "moving"
 )
 
-// RunnerDirsNoteKey returns the key of the note about a node's runners.
+// RunnerDirsNoteKey returns the key of the row in the table notes that lists the directories of a node's runners.
+// Without a cluster, the node is 0.
 func RunnerDirsNoteKey(node int64) string {
 	if node == 0 {
 		return noteRunnerDirs

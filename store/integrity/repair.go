@@ -97,7 +97,7 @@ func recountGates(c *sqlitedb.Conn) error {
 	})
 }
 
-// gateCounts holds the gates that exist, and those that jobs or lanes need.
+// gateCounts holds the gates that exist, and those that jobs or lanes need, with the use that these imply.
 type gateCounts struct {
 	conn  database.Conn
 	gates map[gateName]*gateUse

@@ -137,7 +137,8 @@ func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[
 	return nil
 }
 
-// HasOthers implements store.Cluster. It reports whether another node had a valid lease as of the last transaction.
+// HasOthers implements store.Cluster. It reports whether another node was alive as of the last
+// transaction.
 func (s *Store) HasOthers() bool { return s.HasOtherNodes() }
 
 // hasMissed reports whether the commit with this number is not applied on this node yet.

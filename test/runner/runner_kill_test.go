@@ -49,8 +49,9 @@ type trees struct {
 	reservedIDs []string       // ids of the jobs in the runner that have not started
 }
 
-// startTreesWithReserve starts the process trees and waits until the runner has received more jobs. On a slow
-// machine the service may send none in advance; the function then starts again.
+// startTreesWithReserve starts the process trees and waits until the runner also has jobs in reserve: it has
+// received them before it can start them. On a slow machine the service may send none; the function then starts
+// again.
 func startTreesWithReserve(t *testing.T) *trees {
 	t.Helper()
 	for range 4 {

@@ -302,7 +302,7 @@ func TestServiceManager(t *testing.T) {
 	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"),
 		Paths: config.Paths{StateDir: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`,
 			SettingsFile: filepath.Join(base, "state", "queuectl.toml")}}
-	// This test program is the service, and it does not answer requests as queuectl does.
+	// The installed service is this test program. Unlike queuectl, it answers no requests, so a direct stop fails.
 	o.Direct.Stop = func(bool) error { return queue.ErrUnavailable }
 	s, err := New(o)
 	if err != nil {
