@@ -130,7 +130,8 @@ duties:
 server-suite:
 	QUEUECTL_SERVER=1 $(GO) test ./store/engine -run 'OfAServer$$|^TestCacheDeltasKeepNodesEqual$$' -count=1 -timeout 60m
 
-# 1,000 random walks through the engine, compared with the model; make test takes 2, make test-long 8, CI 50.
+# 1,000 random walks through the engine, compared with the model; make test takes 2, make test-long 8, CI 20,
+# and 100 at night.
 walks:
 	QUEUECTL_WALKS=1000 $(GO) test ./store/engine -run '^TestWalks$$' -count=1 -timeout 2h
 
