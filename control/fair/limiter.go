@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Limiter bounds amounts that are in use, for each user and for all users together. A request for which there
-// is no room waits. Freed room goes round robin to the users that wait. One user's requests of the same kind
+// Limiter bounds amounts that are in use, for each user and for all users together. A request that finds
+// no room waits. Freed room goes round robin to the users that wait. One user's requests of the same kind
 // get room in the order of their arrival. Only a request that gets room is woken.
 //
 // For example, user A has 100 reads waiting and user B sends one. When a read ends, A and B alternate, so B

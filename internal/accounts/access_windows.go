@@ -65,11 +65,11 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	return owner, isTrustedAccount(owner, me.User.Sid), nil
 }
 
-// CheckFolder returns an error if an untrusted account owns or can change the folder with a security
+// CheckDirAccess returns an error if an untrusted account owns or can change the directory with a security
 // descriptor. isTrustedAccount says which accounts are trusted. An owner counts, because an owner can change
-// the access list. subject names the folder in the error. alternative says what the user can do instead of
-// changing the folder.
-func CheckFolder(path, subject, alternative string, sd *windows.SECURITY_DESCRIPTOR) error {
+// the access list. subject names the directory in the error. alternative says what the user can do instead of
+// changing the directory.
+func CheckDirAccess(path, subject, alternative string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := Owner(sd)
 	if err != nil {
 		return fmt.Errorf("cannot determine the owner of %s (%w); %s", subject, err, alternative)

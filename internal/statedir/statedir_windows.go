@@ -60,5 +60,5 @@ func Check(dir string) error {
 // checkAccess returns an error if the security descriptor lets other accounts change the directory. An owner
 // that is not trusted counts too, because an owner can change the access list.
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
-	return accounts.CheckFolder(dir, "the state folder "+dir, "choose another one with --dir", sd)
+	return accounts.CheckDirAccess(dir, "the state folder "+dir, "choose another one with --dir", sd)
 }

@@ -25,5 +25,5 @@ func checkParents(path, _ string, _ bool) error {
 	if err != nil {
 		return err
 	}
-	return accounts.CheckFolder(path, path, "choose another folder", sd)
+	return accounts.CheckDirAccess(path, path, "choose another folder", sd)
 }

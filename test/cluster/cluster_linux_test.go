@@ -68,7 +68,7 @@ func nodeOf(q *testrig.Queue, id string) string {
 	return j.History[len(j.History)-1].Node
 }
 
-// Machines that were cloned from one image have copies of one state directory. Their services still become
+// Machines that were cloned from one image have copies of one state directory. Their services are still
 // separate nodes.
 func TestClonedNodesAreSeparate(t *testing.T) {
 	t.Parallel()
