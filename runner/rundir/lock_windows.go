@@ -3,6 +3,7 @@ package rundir
 import (
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/queuectl/queuectl/internal/lockfile"
 )
@@ -23,9 +24,16 @@ func OpenRegular(path string) (*os.File, error) {
 	return os.OpenInRoot(filepath.Dir(path), filepath.Base(path))
 }
 
-// removeLocked releases the lock and then removes the directory dir. Windows cannot remove the lock file
-// while it is open.
+// removeTimeout is how long removeLocked tries to remove a directory.
+const removeTimeout = time.Second
+
+// removeLocked releases the lock and then removes the directory dir. Windows removes no file that is open. So
+// removeLocked tries again while another process has the lock file open to check the lock.
 func removeLocked(dir string, lock *os.File) error {
 	lock.Close()
-	return os.RemoveAll(dir)
+	for deadline := time.Now().Add(removeTimeout); ; time.Sleep(time.Millisecond) {
+		if err := os.RemoveAll(dir); err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
