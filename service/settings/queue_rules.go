@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -73,7 +74,7 @@ func (r *QueueRules) WithDefaults(spec *queue.Spec) (*queue.Spec, error) {
 // queue. If the patch moves the job to another queue, the defaults of that queue apply.
 func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
-	if json.Unmarshal(set, &fields) != nil {
+	if !bytes.Contains(set, []byte("null")) || json.Unmarshal(set, &fields) != nil {
 		return set
 	}
 	if other := ""; json.Unmarshal(fields["queue"], &other) == nil && other != "" {
