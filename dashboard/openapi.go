@@ -5,10 +5,17 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"sync"
 	"text/template"
 
 	"github.com/queuectl/queuectl/control"
 )
+
+// openAPITemplate returns the template of the OpenAPI description. The first call parses it.
+var openAPITemplate = sync.OnceValue(func() *template.Template {
+	const name = "openapi.json.tmpl"
+	return template.Must(template.New(name).Funcs(openAPIFuncs).ParseFS(templateFiles, "templates/"+name))
+})
 
 // openAPIFuncs contains the functions that the template of the OpenAPI description calls.
 var openAPIFuncs = template.FuncMap{
@@ -31,18 +38,10 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, _ *visitor
 	methods := slices.DeleteFunc(control.Schemas(), func(m control.MethodSchema) bool {
 		return control.ReadOnlyMethod(m.Method) == nil
 	})
-	const name = "openapi.json.tmpl"
-	t, err := template.New(name).Funcs(openAPIFuncs).ParseFS(templateFiles, "templates/"+name)
 	var text bytes.Buffer
+	err := openAPITemplate().Execute(&text, map[string]any{"Methods": methods, "Cookie": s.sessionCookie(r)})
 	if err == nil {
-		err = t.Execute(&text, map[string]any{"Methods": methods, "Cookie": s.sessionCookie(r)})
-	}
-	var document any
-	if err == nil {
-		err = json.Unmarshal(text.Bytes(), &document)
-	}
-	if err == nil {
-		writeJSON(w, http.StatusOK, document)
+		writeJSON(w, http.StatusOK, json.RawMessage(text.Bytes()))
 	}
 	return err
 }
