@@ -222,10 +222,13 @@ func (m *move) openTarget() (err error) {
 	if err != nil || was == m.source {
 		return err
 	}
-	for _, t := range append(m.tables, table{name: "notes"}) { // the queue has changed since the interrupted copy
+	for _, t := range m.tables { // the queue has changed since the interrupted copy
 		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}
+	}
+	if err := m.targetConn.Exec(`DELETE FROM notes`); err != nil {
+		return err
 	}
 	text, err := json.Marshal(m.source)
 	if err != nil {
