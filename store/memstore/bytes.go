@@ -92,7 +92,7 @@ func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
 	a := &e.Attempt
 	if a.OutputRef != "" {
 		s.garbage = append(s.garbage, a.OutputRef)
-		hint(s.promoteHints)
+		queue.TrySend(s.promoteHints, struct{}{})
 	}
 	if size > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
@@ -132,7 +132,7 @@ func (s *Store) makeRoom(uid int, added, limit int64) bool {
 		return false
 	}
 	s.removeParts(list)
-	hint(s.promoteHints)
+	queue.TrySend(s.promoteHints, struct{}{})
 	return true
 }
 

@@ -67,7 +67,7 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 // dueAt sends a hint if a schedule that is due at the given time is due before the last Promote expected.
 func (s *Store) dueAt(at queue.Millis) {
 	if at != 0 && at < s.nextDue {
-		hint(s.promoteHints)
+		queue.TrySend(s.promoteHints, struct{}{})
 	}
 }
 

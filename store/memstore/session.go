@@ -258,7 +258,7 @@ func (s *Store) serveWaiters(now queue.Millis) {
 		w.claimedJobs <- jobs
 	}
 	for _, w := range s.waiters {
-		hint(w.wake)
+		queue.TrySend(w.wake, struct{}{})
 	}
 }
 

@@ -25,10 +25,7 @@ func (b backend) StartLaneQuery(query string, args []any, want int, readNow bool
 		return e, e.conn.StartQuery(query, args...)
 	}
 	e.rows = make([]pgdb.Row, 0, want)
-	err := e.conn.Query(func(r database.Row) (bool, error) {
-		e.rows = append(e.rows, r.(*pgdb.Row).Clone())
-		return true, nil
-	}, query, args...)
+	err := database.Each(e.conn, func(r database.Row) { e.rows = append(e.rows, r.(*pgdb.Row).Clone()) }, query, args...)
 	return e, err
 }
 
@@ -64,14 +61,12 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 	args = append(args, int64(size))
 	copies, list := make([][]pgdb.Row, len(starts)), make([]readahead.Lane, len(starts))
 	var batch database.QueryBatch
-	batch.Add(func(r database.Row) (bool, error) {
+	batch.Each(func(r database.Row) {
 		i := index[r.Num(records.LaneColumn)]
 		copies[i] = append(copies[i], r.(*pgdb.Row).Clone())
-		return true, nil
 	}, `SELECT j.*`+from+records.WholeColumns+where+`LIMIT ?4) AS j`, args...)
-	batch.Add(func(r database.Row) (bool, error) {
+	batch.Each(func(r database.Row) {
 		list[index[r.Num(0)]].Next = new(readahead.ReadHead(r))
-		return true, nil
 	}, `SELECT j.*`+from+readahead.HeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return nil, err

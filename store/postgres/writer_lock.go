@@ -30,21 +30,19 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	commits, member, sent := int64(0), false, queue.MillisOf(time.Now())
 	var list [][]byte
 	var batch database.QueryBatch
-	batch.Add(func(r database.Row) (bool, error) {
+	batch.Each(func(r database.Row) {
 		commits, member = r.Num(0), r.Num(1) != 0
 		b.SetOtherNodes(r.Num(3))
 		b.clockOffset.update(sent, queue.Millis(r.Num(2)), queue.MillisOf(time.Now()))
 		t.UpdateTime()
-		return true, nil
 	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone),
 			(extract(epoch FROM clock_timestamp()) * 1000)::bigint,
 			(SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp())
 		FROM meta`, b.Node(), b.incarnation, b.Node())
-	batch.Add(func(r database.Row) (bool, error) {
+	batch.Each(func(r database.Row) {
 		if r.Num(0) == applied+int64(len(list))+1 && len(r.View(1)) > 0 {
 			list = append(list, slices.Clone(r.View(1)))
 		}
-		return true, nil
 	}, `SELECT n, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, applied, int64(maxMissedDeltas))
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {
 		return err
