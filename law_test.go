@@ -213,7 +213,7 @@ func TestOverlappedIsAField(t *testing.T) {
 	}
 }
 
-// No package imports a package that law does not list for it.
+// Each package imports only the packages of this module that the table law lists for it.
 func TestImportLaw(t *testing.T) {
 	for file, imports := range sources(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))

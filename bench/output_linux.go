@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// maxOutputRatio is a target: a client that prints the output of a job on a terminal may take at most this many
-// times as long as cat.
+// maxOutputRatio is a target for a client that prints the output of a job on a terminal: the maximum ratio of its
+// time to that of cat.
 const maxOutputRatio = 2
 
 // output measures how fast run and attach print the output of a job with carriage returns on a terminal. It

@@ -71,7 +71,8 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 }
 
 // evictLocked removes from the table the connection that has been idle longest, and returns it. It returns nil
-// if no connection is idle.
+// if no connection is idle. It looks at all given connections, which are at most the share of a user, or all of
+// the service.
 func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
 	var longestIdle *serverConn
 	var since time.Time

@@ -40,8 +40,9 @@ func decodeParams(raw json.RawMessage, into any) error {
 type paramDecoder struct {
 	ruleset *ruleset
 	fields  map[string]reflect.Value // destinations by parameter name
-	// givenNames contains the names of the parameters in the request, and of their value classes. The value is
-	// false for a parameter that is false or an empty list.
+	// givenNames contains the name of each parameter in the request, with false if the parameter is false or an
+	// empty list. It also contains the names of the value classes of these parameters, with true for each class
+	// that contains the parameter's value.
 	givenNames map[string]bool
 }
 

@@ -177,7 +177,7 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 // that belong together.
 func jobSchema(set *fieldSet) schema {
 	properties := schema{}
-	names := map[string][]string{} // JSON names that stand for a field
+	names := map[string][]string{} // JSON names of each field
 	var rules []schema
 	for _, f := range queue.Fields() {
 		for _, name := range []string{f.Name, f.Alias} {

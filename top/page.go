@@ -45,7 +45,8 @@ func (p *page) clampScroll(m *model) {
 	p.firstLine = max(min(p.firstLine, last), 0)
 }
 
-// pageRows returns how many lines of a page are visible: all lines of the window except the title and the keys.
+// pageRows returns how many lines of a page fit in the window: its height without the title line and the line
+// that lists the keys.
 func (m *model) pageRows() int { return m.height - 2 }
 
 // handlePageKey handles a key on a page.

@@ -224,7 +224,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 					return nil
 				}
 				if c.Succeeded {
-					return queue.ErrOutcomeUnknown // as if the caller had been killed before the result
+					return queue.ErrOutcomeUnknown // as if the caller had been killed before it received the result
 				}
 				return queue.ErrNoSpace
 			})

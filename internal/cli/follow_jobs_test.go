@@ -52,7 +52,7 @@ func (q *eventQueue) Right(*control.Peer) control.Right                 { return
 func (q *eventQueue) Admit(context.Context, *control.Peer) error        { return nil }
 func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
 
-// followedTwo fakes a set of two jobs, with the sequence numbers 1 and 2. One of them waits.
+// followedTwo fakes a set of two jobs, with the sequence numbers 1 and 2. Job 2 stays in the state waiting.
 type followedTwo struct {
 	recordedEvents []int64     // numbers of the events that were handled
 	checks         int         // number of calls of IsDone with isDue true

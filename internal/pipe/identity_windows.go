@@ -251,8 +251,8 @@ func tokenIdentity(t windows.Token, whose string) (Identity, error) {
 func OwnerOnlyDescriptor() string { return AccessDescriptor() }
 
 // AccessDescriptor returns the security descriptor of a pipe. This user, the system and administrators may
-// serve and use the pipe. The accounts in clients may use it. No process on another machine can connect. A
-// user's session through ssh can, because it is a process of this machine.
+// serve and use the pipe. The accounts in the parameter clients may only use it. No process on another machine
+// can connect. A user's session through ssh can, because it is a process of this machine.
 func AccessDescriptor(clients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")

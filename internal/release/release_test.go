@@ -59,8 +59,8 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	}
 }
 
-// In the module cache, the path of a module has "!" and a small letter instead of a capital. A module that is
-// replaced is listed as its replacement.
+// In the module cache, the path of a module has "!" and a small letter instead of a capital. If go.mod
+// replaces a module, the list contains the replacement instead.
 func TestModules(t *testing.T) {
 	m := &debug.Module{Path: "github.com/BurntSushi/toml", Version: "v1.6.0", Sum: "h1:abc="}
 	if got, want := moduleCacheDir(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
@@ -156,8 +156,8 @@ func TestBillOfMaterialsHasLicences(t *testing.T) {
 	}
 }
 
-// A link on an installed page leads to the installed file. If the target is not installed, the link leads to
-// the repository.
+// A link on an installed page leads to the installed copy of its target, or to the repository if the target is
+// not installed.
 func TestLinksOfInstalledPages(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, file := range []string{"docs/a.md", "docs/b.md", "x.toml", "law.go"} {

@@ -57,8 +57,8 @@ const (
 )
 
 // findShellText finds the option after which a shell takes all further arguments as one text. It returns
-// the index of the option in argv and the kind of the text. The kind is noShellText if there is no such
-// option.
+// the index of the option in argv and the kind of the text. Without such an option, the kind is
+// noShellText.
 func findShellText(argv []string) (at, kind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")

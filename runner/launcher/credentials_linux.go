@@ -20,8 +20,8 @@ const (
 	maxCredentialBytes = 64 << 10
 )
 
-// AllowedCredential returns the systemd credential with a name for a job of the account uid. It returns an
-// error if the policy does not allow the account to use the credential. In a runner that has switched to an
+// AllowedCredential returns the systemd credential called name, for a job that runs as the account uid. It
+// returns an error if the policy does not allow the account to use the credential. In a runner that has switched to an
 // account, a is nil, and read contains the credentials that the runner read before the switch.
 func AllowedCredential(a *Accounts, read map[string][]byte, name string, uid int64) ([]byte, error) {
 	if a == nil {

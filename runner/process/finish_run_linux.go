@@ -148,8 +148,8 @@ func (r *run) isTreeGone() bool {
 // remainingProcesses lists the living processes of the tree, except the main process.
 func (r *run) remainingProcesses() []procfs.Process { return r.worker.tree(r.pid, r.command.Cookie) }
 
-// mayHaveOrphans reports whether orphans exist of which it is unknown to which tree they belong. They may
-// belong to this tree.
+// mayHaveOrphans reports whether orphans may belong to this tree: the run has no control group, and its user has
+// orphans whose tree is unknown.
 func (r *run) mayHaveOrphans() bool {
 	return r.worker.cgroup == nil && len(unidentifiedOrphans(r.command.uid())) > 0
 }

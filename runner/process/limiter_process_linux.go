@@ -150,8 +150,8 @@ func (r *run) readLimiter() {
 		l.failureReport = &limiterReport{b[0], b[1]}
 	}
 	l.close()
-	// Send SIGKILL, because a signal may have stopped the limiter. It would then never exit, and its worker
-	// would wait indefinitely.
+	// Send SIGKILL, because a signal may have stopped the limiter. A stopped limiter would not exit by itself, and
+	// its worker would wait indefinitely.
 	if l.failureReport != nil || l.cgroupError != nil || !l.ready {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}

@@ -64,8 +64,8 @@ type Exchange interface{ ID() *RequestID }
 // Frames that the service sends.
 type (
 	// Hello is the first frame of a connection. Epoch is the number of the service start. After a Hello, the
-	// runner rejects frames of connections with a lower epoch. If Epoch is NoEpoch, the runner only sends the
-	// answer.
+	// runner rejects frames of connections with a lower epoch. After a Hello with NoEpoch, the runner only
+	// sends the answer.
 	Hello struct {
 		ProtocolVersion int64
 		Epoch           int64

@@ -58,7 +58,7 @@ type logSender struct {
 	// searchedEnd is the position up to which the output of a running attempt was searched for its last lines.
 	// It is zero if there was no such search.
 	searchedEnd output.Cursor
-	lastChunks  []output.Chunk // the last lines, if the runner may have dropped them by now
+	lastChunks  []output.Chunk // the last lines; nil while the runner certainly still has them
 }
 
 // sendAll sends the output of the current attempt from the cursor on. If the request follows the job, it also

@@ -24,7 +24,7 @@ func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 			return err
 		})
 	}
-	limit("1") // SQLite raises this limit to the current number of pages
+	limit("1") // SQLite raises this limit to the current number of pages, so the file cannot grow
 	if _, err := s.ApplyBatch(t.Context(), committed.Batch); !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("moving a frame on a full disk: got %v, want %v", err, queue.ErrNoSpace)
 	}

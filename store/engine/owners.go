@@ -26,7 +26,7 @@ type disownment struct {
 	uid       int   // the uid that the jobs had before
 	beforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
 	movedUpTo int64 // jobs with a seq below this one have moved, except leased ones
-	keysUpTo  int64 // idempotency keys up to this number are deleted
+	keysUpTo  int64 // idempotency keys of the uid up to this row number are deleted; later ones are the next owner's
 }
 
 // done reports whether all jobs of the disownment have moved, except leased ones.

@@ -73,7 +73,8 @@ func (t *Tx) PrewriteEndedAttempts() error {
 	return nil
 }
 
-// inProgress reports whether the transaction is writing its predicted rows now.
+// inProgress reports whether the transaction is still writing its prewritten rows. It does so before it takes the
+// writer lock.
 func (p *prewrite) inProgress() bool { return p != nil && p.beforeLock }
 
 // covers reports whether the stored row of a job is a prewritten one that the rules have not confirmed yet.

@@ -21,7 +21,7 @@ type Store struct {
 	maxUser      int // maximum number of leased jobs of one user; 0 means unlimited
 	now          func() queue.Millis
 	promoteHints chan struct{}
-	endedParents []parentEnd // parents that have ended and whose dependants have not been decided
+	endedParents []parentEnd // ended parents for which it is not decided yet whether their dependants may run
 
 	queueRules   map[string]store.QueueRule // rules by queue name
 	firstUsers   map[string]int             // for each queue, the uid that enqueued its first job
@@ -195,7 +195,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 		s.decideDependencies(now)
 		s.serveWaiters(now)
 		if next, found := s.earliestDue(now); found && next < s.nextDue {
-			hint(s.promoteHints)
+			queue.TrySend(s.promoteHints, struct{}{})
 		}
 		return nil
 	})
@@ -383,12 +383,4 @@ func copyJob(j queue.Job) queue.Job {
 		j.AsUID = &uid
 	}
 	return j
-}
-
-// hint wakes the receiver of c. It does nothing if the receiver has not received an earlier hint yet.
-func hint(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

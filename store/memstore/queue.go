@@ -42,7 +42,8 @@ func (s *Store) enqueue(r store.Request, now queue.Millis) (store.Receipt, error
 	return receipt, err
 }
 
-// enqueueAll stores the drafts of a request as jobs. If they belong to a batch, it commits the batch with them.
+// enqueueAll stores the drafts of a request as jobs. If the request names an open batch, enqueueAll adds the drafts
+// to the batch and commits the whole batch.
 func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, error) {
 	if b := s.openBatch(r.UID, r.Batch); b != nil && r.Batch != "" {
 		return s.commit(b, r, now)

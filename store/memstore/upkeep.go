@@ -12,7 +12,7 @@ import (
 
 const (
 	maxPromoted = 1000      // maximum number of changes of each kind in one Promote
-	maxWait     = time.Hour // maximum time that Promote returns
+	maxWait     = time.Hour // maximum time until the next call that Promote returns
 )
 
 // Settings lists the stored settings, ordered by key.

@@ -67,8 +67,8 @@ func (r *Reader) takeTurns(
 	return list, err
 }
 
-// claimedLanes reads the claimed jobs that have not started. Some of these jobs have left their lanes; it reads
-// at most rows of them.
+// claimedLanes returns the lanes of the claimed jobs that have not started. It reads at most rows of those jobs
+// that have left their lanes.
 func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (
 		columns  = `queue, uid, rank, seq, priority, place`

@@ -392,8 +392,8 @@ func (e *Error) Kind() database.ErrorKind {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return database.DatabaseBusy
 	case sqlite3.SQLITE_IOERR:
-		// A full disk while SQLite writes the -shm file or truncates a file also arrives here as an I/O error.
-		// It counts as a failure of the database.
+		// If the disk is full while SQLite writes the -shm file or truncates a file, SQLite also returns an I/O
+		// error. That error counts as a failure of the database.
 		return database.DatabaseFailed
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
 		sqlite3.SQLITE_NOMEM:

@@ -24,7 +24,7 @@ func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 	if err == nil && oldest <= int64(len(steps)) && oldest > 0 {
 		return version, nil
 	}
-	// RequestFailed means that the table or column does not exist, which is no error here.
+	// RequestFailed means that the table or column does not exist, which is not an error here.
 	if err != nil && database.ErrorKindOf(err) != database.RequestFailed {
 		return version, err
 	}

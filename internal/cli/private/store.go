@@ -71,7 +71,8 @@ func (p *privateJobs) checkAndSaveManifest() error {
 		"flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
-// storeNewLines stores the jobs of all new lines. It returns an error if a line has changed, or is missing now.
+// storeNewLines stores a job for each line of the list of jobs that no earlier run has stored. It returns an error
+// if a line has changed since then, or is missing now.
 func (p *privateJobs) storeNewLines() error {
 	err := p.EachJob(p.listReader, p.storeLine)
 	if err == nil && p.upload.JobsRead == 0 && !p.isResumed {

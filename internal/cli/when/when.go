@@ -189,7 +189,7 @@ type namedDay struct {
 	day         int
 	repeatDays  int
 	repeatYears int
-	isTonight   bool // for "tonight", which rejects a time of day before noon
+	isTonight   bool // the user wrote "tonight", so a time of day before noon is an error
 }
 
 // dayOf returns the day of a time.

@@ -96,8 +96,8 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	expect(t, "asked to uninstall the second time", m.takeCalls(), nil)
 }
 
-// A user's own service has its units in the user's directory, and none of the files that only the system's
-// service has.
+// The installation of a user's own service writes its units to the user's directory. It does not write the other
+// files of the system's service.
 func TestInstallAndUninstallAUsersService(t *testing.T) {
 	m := newMachine(t, own)
 	if err := m.s.Install(); err != nil {
