@@ -61,28 +61,27 @@ type limiterReport struct{ step, errno byte }
 
 const reportSize = 2
 
-// limiterLimits is the start of an order. Its bytes are copied unchanged from memory, because the runner
-// and the limiter run the same program.
-type limiterLimits struct {
+// orderHead is the start of an order: the limits and the number of arguments. Its bytes are copied unchanged
+// from memory, because the runner and the limiter run the same program.
+type orderHead struct {
 	nice, noFile    int64 // 0 means that the command sets no such limit
 	memory          int64 // limit of the address space, in bytes; 0 means no limit
 	noNewPrivileges bool  // set PR_SET_NO_NEW_PRIVS
-	needsShell      bool  // /bin/sh runs the program if the kernel cannot execute it
-	argCount        int64
+	argCount        int64 // number of the program's arguments; encodeOrder sets it
 }
 
-// encodeOrder returns an order: the limits, followed by texts that each end with NUL. The texts are the
+// encodeOrder returns an order: the head, followed by texts that each end with NUL. The texts are the
 // limiter's process name, the program, its arguments and its environment.
-func encodeOrder(limits limiterLimits, limiterName, path string, argv, env []string) []byte {
-	limits.argCount = int64(len(argv))
-	order := unsafe.Slice((*byte)(unsafe.Pointer(&limits)), unsafe.Sizeof(limits))
+func encodeOrder(head orderHead, limiterName, path string, argv, env []string) []byte {
+	head.argCount = int64(len(argv))
+	order := unsafe.Slice((*byte)(unsafe.Pointer(&head)), unsafe.Sizeof(head))
 	texts := slices.Concat([]string{limiterName, path}, argv, env)
 	return append(order, strings.Join(texts, "\x00")+"\x00"...)
 }
 
 // decodedOrder is an order in the form that the kernel needs: with pointers to texts that end with NUL.
 type decodedOrder struct {
-	limiterLimits
+	orderHead
 	limiterName, path *byte
 	argv, env         []*byte // each ends with nil
 	shellArgv         []*byte // arguments with which /bin/sh runs the program; ends with nil
@@ -92,11 +91,11 @@ var errInvalidOrder = errors.New("no valid job limits")
 
 // decodeOrder decodes an order. The result points into b, because copies would count as memory of the job.
 func decodeOrder(b []byte) (x decodedOrder, err error) {
-	const size = int(unsafe.Sizeof(x.limiterLimits))
+	const size = int(unsafe.Sizeof(x.orderHead))
 	if len(b) < size {
 		return x, errInvalidOrder
 	}
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&x.limiterLimits)), size), b)
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&x.orderHead)), size), b)
 	texts := bytes.SplitAfter(b[size:], []byte{0})
 	texts = texts[:len(texts)-1] // the last entry is empty: it follows the last NUL
 	if x.argCount < 1 || x.argCount > int64(len(texts)-2) {
@@ -203,10 +202,24 @@ var shellPath = []byte(shellProgram + "\x00")
 // only if it fails. It uses only system calls, because a memory limit may be set.
 func (o *decodedOrder) exec() syscall.Errno {
 	failed := execve(o.path, o.argv, o.env)
-	if failed == unix.ENOEXEC && o.needsShell {
+	if failed == unix.ENOEXEC && o.needsShell() {
 		return execve(&shellPath[0], o.shellArgv, o.env)
 	}
 	return failed
+}
+
+// needsShell reports whether /bin/sh must run the program, which the kernel cannot execute. It decides as
+// run.needsShell does, but uses only system calls.
+func (o *decodedOrder) needsShell() bool {
+	var head [scriptHeadBytes]byte
+	at := unix.AT_FDCWD
+	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(o.path)),
+		unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0, 0)
+	if failed != 0 {
+		return true
+	}
+	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&head)), scriptHeadBytes)
+	return failed != 0 || mayBeShellScript(head[:n])
 }
 
 // execve executes a program. It retries while the program is open for writing.

@@ -52,12 +52,12 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 			l.close()
 		}
 	}()
-	limits := limiterLimits{nice: int64(r.command.Nice), noFile: int64(r.command.NoFile),
-		noNewPrivileges: r.command.NoNewPrivileges, needsShell: r.needsShell()}
+	head := orderHead{nice: int64(r.command.Nice), noFile: int64(r.command.NoFile),
+		noNewPrivileges: r.command.NoNewPrivileges}
 	if slices.Contains(missing, "memory") {
-		limits.memory = r.command.Limits.MemoryBytes
+		head.memory = r.command.Limits.MemoryBytes
 	}
-	order := encodeOrder(limits, l.name, path, r.command.Argv, env)
+	order := encodeOrder(head, l.name, path, r.command.Argv, env)
 	if l.orderFile, err = createMemoryFile("order", order); err != nil {
 		return nil, fmt.Errorf("cannot write the job's limits: %w", err)
 	}

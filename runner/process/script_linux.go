@@ -36,7 +36,7 @@ func mayBeShellScript(head []byte) bool {
 	return bytes.IndexByte(line, 0) < 0
 }
 
-// needsShell reports whether /bin/sh must run the program if the kernel cannot execute it. If the file
+// needsShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
 // cannot be read, needsShell returns true, so that the shell reports the error.
 func (r *run) needsShell() bool {
 	head, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) { return readHead(r.resolvePath(r.path)) }, nil)
