@@ -25,9 +25,8 @@ var processScanner scanner
 // scanner scans all processes. Goroutines that need a scan at the same time share one. The zero value
 // is ready for use.
 type scanner struct {
-	mu        sync.Mutex
-	next      func() *scan // returns the result of the next scan; nil if no goroutine waits for one; guarded by mu
-	scanCount int          // number of scans that have begun; guarded by mu
+	mu   sync.Mutex
+	next func() *scan // returns the result of the next scan; nil if no goroutine waits for one; guarded by mu
 
 	scanning  sync.Mutex // held during a scan and the pause before it
 	notBefore time.Time  // no scan begins before this time; guarded by scanning
@@ -36,9 +35,9 @@ type scanner struct {
 // scan is the result of one scan of all processes. The state of each process is from some time during the
 // scan.
 type scan struct {
-	number  int // number of this scan, from 1
-	procs   []procfs.Process
-	realUID map[int]uint32 // real user id by pid
+	startedAt time.Time
+	procs     []procfs.Process
+	realUID   map[int]uint32 // real user id by pid
 
 	mu      sync.Mutex
 	cookies map[int]string // requested cookies, by pid; guarded by mu
@@ -62,18 +61,16 @@ func (s *scanner) scan() *scan {
 	time.Sleep(time.Until(s.notBefore))
 	s.mu.Lock()
 	s.next = nil // a call of freshScan from now on needs another scan
-	s.scanCount++
-	number := s.scanCount
 	s.mu.Unlock()
-	start := time.Now()
-	defer func() { s.notBefore = time.Now().Add(min(scanPauseFactor*time.Since(start), maxScanPause)) }()
-	return newScan(number)
+	result := newScan()
+	s.notBefore = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
+	return result
 }
 
-func newScan(number int) *scan {
-	procs := procfs.AllProcesses()
-	l := &scan{number: number, procs: procs, realUID: make(map[int]uint32, len(procs)), cookies: map[int]string{}}
-	for _, p := range procs {
+func newScan() *scan {
+	l := &scan{startedAt: time.Now(), procs: procfs.AllProcesses(), cookies: map[int]string{}}
+	l.realUID = make(map[int]uint32, len(l.procs))
+	for _, p := range l.procs {
 		if real, _, ok := procfs.UIDs(p.PID); ok {
 			l.realUID[p.PID] = real
 		}
