@@ -38,19 +38,26 @@ var oomScores struct {
 	forks int // starts under way; guarded by mu
 }
 
-// countForks adds change to the number of commands that are being started. While this number is positive,
-// this process has the score of commands.
-func countForks(change int) {
+// raiseOOMScore raises this process's score to that of commands while a command is being started. The caller
+// must call restore after the start. If several starts overlap, the score stays raised until the last one is
+// over.
+func raiseOOMScore() (restore func()) {
 	if oomScores.own == nil {
-		return
+		return func() {}
 	}
 	oomScores.mu.Lock()
 	defer oomScores.mu.Unlock()
-	oomScores.forks += change
-	switch { // ignore errors: if the kernel refuses a change, the score stays the same
-	case oomScores.forks == 0:
+	if oomScores.forks++; oomScores.forks == 1 {
+		unix.Pwrite(oomScores.fd, []byte(commandOOMScore), 0) // if the kernel refuses this, the score stays the same
+	}
+	return restoreOOMScore
+}
+
+// restoreOOMScore undoes one call of raiseOOMScore.
+func restoreOOMScore() {
+	oomScores.mu.Lock()
+	defer oomScores.mu.Unlock()
+	if oomScores.forks--; oomScores.forks == 0 {
 		unix.Pwrite(oomScores.fd, oomScores.own, 0)
-	case oomScores.forks == 1 && change > 0:
-		unix.Pwrite(oomScores.fd, []byte(commandOOMScore), 0)
 	}
 }

@@ -265,8 +265,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		tune.RestoreTimerSlack()
-		countForks(1)
-		defer countForks(-1)
+		defer raiseOOMScore()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
 			if err != syscall.ETXTBSY || tries == busyTries {
