@@ -98,12 +98,17 @@ func run(name string, args ...string) error {
 	return nil
 }
 
+// systemctlArgs returns the arguments with which systemctl addresses the manager of this service.
+func (s *Service) systemctlArgs(args ...string) []string {
+	if s.User {
+		return append([]string{"--user"}, args...)
+	}
+	return args
+}
+
 // systemctl runs systemctl for the manager of this service.
 func (s *Service) systemctl(args ...string) error {
-	if s.User {
-		args = append([]string{"--user"}, args...)
-	}
-	return s.run("systemctl", args...)
+	return s.run("systemctl", s.systemctlArgs(args...)...)
 }
 
 // unitDir returns the directory in which Install puts the units.
@@ -313,12 +318,8 @@ func (s *Service) control(verb string) error { return s.systemctl(verb, mainUnit
 
 // IsRunning reports whether the service runs or is starting.
 func (s *Service) IsRunning() bool {
-	args := []string{"is-active", mainUnit}
-	if s.User {
-		args = append(args, "--user")
-	}
 	// Ignore an error, because the exit status is 0 only if the service is active.
-	state, _ := exec.Command("systemctl", args...).Output()
+	state, _ := exec.Command("systemctl", s.systemctlArgs("is-active", mainUnit)...).Output()
 	return slices.Contains([]string{"active", "activating"}, strings.TrimSpace(string(state)))
 }
 
