@@ -24,7 +24,7 @@ var errLookupTimeout = errors.New("the user database outside this machine (such 
 type lookupCache[T any] struct {
 	mu          sync.Mutex
 	lookups     map[string]*lookup[T] // lookups by name; guarded by mu
-	lastTimeout time.Time             // time of the last lookup without an answer; guarded by mu
+	lastTimeout time.Time             // time of the last errLookupTimeout; guarded by mu
 }
 
 // lookup is one lookup, finished or in progress.
@@ -37,8 +37,9 @@ type lookup[T any] struct {
 }
 
 // get returns the cached entry, or calls the function ask and returns its result. Concurrent callers for the
-// same name share one lookup. If a lookup has timed out in the last minute, get returns errLookupTimeout
-// without calling ask. With patient set, it calls ask even then.
+// same name share one lookup. The function ask returns errLookupTimeout if it gets no answer in time. In the next
+// minute, get returns errLookupTimeout without calling ask. With patient set, it calls ask even then. get does
+// not cache any other error.
 func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookups[name]
@@ -62,8 +63,10 @@ func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (
 	defer o.mu.Unlock()
 	f.finishedAt = time.Now()
 	if f.err != nil {
-		o.lastTimeout = f.finishedAt
 		delete(o.lookups, name)
+	}
+	if errors.Is(f.err, errLookupTimeout) {
+		o.lastTimeout = f.finishedAt
 	}
 	close(f.done)
 	return f.entry, f.err

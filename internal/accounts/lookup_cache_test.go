@@ -1,0 +1,33 @@
+//go:build linux || windows
+
+package accounts
+
+import (
+	"errors"
+	"testing"
+)
+
+// Only a timeout makes other lookups fail immediately. No error is cached, so a lookup for the same name calls
+// the function again.
+func TestOnlyTimeoutMakesLookupsFailFast(t *testing.T) {
+	var c lookupCache[string]
+	look := func(name string, failure error) error {
+		_, err := c.get(name, false, func() (string, error) { return name, failure })
+		return err
+	}
+	broken := errors.New("cannot start getent")
+	if err := look("dora", broken); !errors.Is(err, broken) {
+		t.Errorf("a lookup that fails: got %v, want %v", err, broken)
+	}
+	for _, name := range []string{"dora", "emil"} {
+		if err := look(name, nil); err != nil {
+			t.Errorf("%s after an error: got %v, want an answer", name, err)
+		}
+	}
+	if err := look("fred", errLookupTimeout); !errors.Is(err, errLookupTimeout) {
+		t.Errorf("a lookup that times out: got %v, want %v", err, errLookupTimeout)
+	}
+	if err := look("gina", nil); !errors.Is(err, errLookupTimeout) {
+		t.Errorf("a lookup after a timeout: got %v, want %v", err, errLookupTimeout)
+	}
+}
