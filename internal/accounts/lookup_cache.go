@@ -4,6 +4,7 @@ package accounts
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -16,8 +17,16 @@ const (
 	maxCachedLookups = 10_000          // highest number of cached answers
 )
 
-// errLookupTimeout means that a source outside this machine did not answer within lookupTimeout.
-var errLookupTimeout = errors.New("the user database outside this machine (such as LDAP) did not answer within 5s")
+// errLookupTimeout means that a source outside this machine did not answer within lookupTimeout. Its method Error
+// formats the text, so that a program that does not need the text does not format it when it starts.
+var errLookupTimeout error = lookupTimeoutError{}
+
+type lookupTimeoutError struct{}
+
+// Error returns the message.
+func (lookupTimeoutError) Error() string {
+	return fmt.Sprintf("the user database outside this machine (such as LDAP) did not answer within %v", lookupTimeout)
+}
 
 // lookupCache caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
 // ready for use. The methods may be called concurrently.

@@ -15,7 +15,14 @@ import (
 const LookUpTimeout = time.Second
 
 // ErrHung means that a file or directory that a command names does not answer within LookUpTimeout.
-var ErrHung = errors.New("the disk of a file or directory did not respond within 1s")
+var ErrHung error = hungError{}
+
+type hungError struct{}
+
+// Error returns the message.
+func (hungError) Error() string {
+	return fmt.Sprintf("the disk of a file or directory did not respond within %v", LookUpTimeout)
+}
 
 // maxAbandonedPerUser limits the abandoned look-ups of one account: those that have not returned although
 // their timeout has passed. Each of them occupies a thread. maxAbandonedTotal limits the abandoned look-ups
