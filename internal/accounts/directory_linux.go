@@ -163,11 +163,12 @@ func (o *lookupCache[T]) clear() {
 	o.lookups = nil
 }
 
-// FileStamp identifies the state of a file, to detect changes.
+// FileStamp identifies the state of a file, to detect changes. The change time (ctime) shows that the owner or the
+// mode of the file has changed.
 type FileStamp struct {
-	ino   uint64
-	size  int64
-	mtime syscall.Timespec
+	dev, ino     uint64
+	size         int64
+	mtime, ctime syscall.Timespec
 }
 
 // FileStampOf returns the stamp of a file, or the zero stamp if the file does not exist.
@@ -176,7 +177,7 @@ func FileStampOf(path string) (FileStamp, error) {
 	if err := syscall.Stat(path, &st); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return FileStamp{}, fmt.Errorf("cannot check %s: %w", path, err)
 	}
-	return FileStamp{st.Ino, st.Size, st.Mtim}, nil
+	return FileStamp{st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim}, nil
 }
 
 // loadFiles returns the content of the files, and reads them again if they have changed. While the files are
