@@ -156,16 +156,14 @@ func killNamedRunner(base, name string) error {
 func (g *Grant) switchAccount(name, policy string, gid int) error {
 	known := &Accounts{PolicyFile: policy, ServiceUID: g.ServiceUID,
 		Directory: &accounts.Directory{AlwaysQueryRemote: true}}
-	account, err := known.authorize(known.Directory.UserByName(name))
+	account, rules, err := known.authorize(known.Directory.UserByName(name))
 	if err != nil {
 		return err
 	}
 	if account.UID == 0 {
 		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
 	}
-	if g.Credentials, err = readAllowedCredentials(policy, account); err != nil {
-		return err
-	}
+	g.Credentials = readAllowedCredentials(rules, &account, known.Directory)
 	g.Root, g.PolicyFile = filepath.Join(g.Root, rundir.AccountDirPrefix+account.Name), ""
 	if err := createSharedDir(g.Root, int(account.UID), gid, accountDirMode); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -12,10 +13,20 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
+// policyCache contains the policy that was read last, or nil.
+type policyCache = atomic.Pointer[cachedPolicy]
+
+// cachedPolicy is a policy and the stamp of its file, taken just before the file was read.
+type cachedPolicy struct {
+	policy
+	stamp accounts.FileStamp
+}
+
 // ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of this
 // account.
 func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
-	return a.authorize(a.Directory.UserByUID(uid))
+	account, _, err := a.authorize(a.Directory.UserByUID(uid))
+	return account, err
 }
 
 // RefusalReason returns the reason why the policy does not allow jobs of a uid, or "" if the policy allows
@@ -27,22 +38,42 @@ func (a *Accounts) RefusalReason(uid uint32) string {
 }
 
 // authorize completes a look-up that returned an account and err. It adds the groups to the account. It
-// returns an error if the look-up failed or the policy does not allow jobs of the account.
-func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Account, error) {
+// returns an error if the look-up failed or the policy does not allow jobs of the account. It also returns the
+// policy that it checked.
+func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Account, *policy, error) {
 	if err != nil {
-		return accounts.Account{}, err
+		return accounts.Account{}, nil, err
 	}
-	p, err := readPolicy(a.PolicyFile)
+	p, err := a.currentPolicy()
 	if err != nil {
-		return accounts.Account{}, err
+		return accounts.Account{}, nil, err
 	}
 	if account, err = a.Directory.WithGroups(account); err != nil {
-		return accounts.Account{}, err
+		return accounts.Account{}, nil, err
 	}
 	if reason := p.refusalReason(&account, a.ServiceUID, a.Directory.Group); reason != "" {
 		err = refusalError(reason)
 	}
-	return account, err
+	return account, p, err
+}
+
+// currentPolicy returns the policy. It reads the file again only if the file has changed. Callers must not modify
+// the policy.
+func (a *Accounts) currentPolicy() (*policy, error) {
+	stamp, err := accounts.FileStampOf(a.PolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	if c := a.Cache.Load(); c != nil && c.stamp == stamp {
+		return &c.policy, nil
+	}
+	p, err := readPolicy(a.PolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	c := &cachedPolicy{p, stamp}
+	a.Cache.Store(c)
+	return &c.policy, nil
 }
 
 // maxPolicyBytes bounds the size of a policy file, in bytes.

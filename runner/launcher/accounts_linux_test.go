@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/internal/accounts"
 )
@@ -38,6 +39,43 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	checkError("no answer about groups", 61400, false)
 	says["initgroups dora"] = "dora 61410 61411"
 	checkError("after the groups are known", 61400, true)
+}
+
+// The policy file is read again only after it has changed. A change of only the mode counts too, because the file
+// is then refused if accounts other than root can change it.
+func TestPolicyIsCached(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "runner.conf")
+	a := &Accounts{PolicyFile: path}
+	checkCached := func(what string) {
+		t.Helper()
+		first, err := a.currentPolicy()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if again, err := a.currentPolicy(); err != nil || again != first {
+			t.Errorf("%s: unchanged, but read again: got %p, want %p, error %v", what, again, first, err)
+		}
+	}
+	checkCached("a missing file")
+	if err := os.WriteFile(path, []byte("accounts = *\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 { // a file of another owner is always refused
+		checkCached("a new file")
+	}
+	// A file system may store the change time only to within some milliseconds, so one chmod may not change it.
+	for start := time.Now(); ; {
+		if err := os.Chmod(path, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.currentPolicy()
+		if err != nil {
+			break
+		}
+		if time.Since(start) > 10*time.Second {
+			t.Fatalf("a file that everyone can change: got %+v, want an error", p)
+		}
+	}
 }
 
 // A policy file that accounts other than root could have written is rejected. This test does not cover

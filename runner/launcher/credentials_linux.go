@@ -31,11 +31,7 @@ func AllowedCredential(a *Accounts, read map[string][]byte, name string, uid int
 		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of this account; an administrator can allow it "+
 			"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKeyPrefix, name))
 	}
-	account, err := a.ByUID(uint32(uid))
-	if err != nil {
-		return nil, err
-	}
-	p, err := readPolicy(a.PolicyFile)
+	account, p, err := a.authorize(a.Directory.UserByUID(uint32(uid)))
 	if err != nil {
 		return nil, err
 	}
@@ -48,15 +44,10 @@ func AllowedCredential(a *Accounts, read map[string][]byte, name string, uid int
 
 // readAllowedCredentials reads all credentials that the jobs of an account may use. It must be called before the
 // runner switches to that account, because the account itself cannot read them.
-func readAllowedCredentials(policyFile string, account accounts.Account) (map[string][]byte, error) {
-	directory := &accounts.Directory{AlwaysQueryRemote: true}
-	p, err := readPolicy(policyFile)
-	if err != nil {
-		return nil, err
-	}
+func readAllowedCredentials(p *policy, account *accounts.Account, directory *accounts.Directory) map[string][]byte {
 	values := map[string][]byte{}
 	for name := range p.credentialUsers {
-		if !p.allowsCredential(name, &account, directory.Group) {
+		if !p.allowsCredential(name, account, directory.Group) {
 			continue
 		}
 		// Skip an unreadable credential. A job that needs it gets an error when it starts.
@@ -64,7 +55,7 @@ func readAllowedCredentials(policyFile string, account accounts.Account) (map[st
 			values[name] = value
 		}
 	}
-	return values, nil
+	return values
 }
 
 // readCredential reads one of the credentials that systemd passed to this process.

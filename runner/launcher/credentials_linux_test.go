@@ -35,13 +35,13 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	t.Setenv(credentialsDirVar, credentials)
 	directory := &accounts.Directory{AlwaysQueryRemote: true}
 	roots := &Accounts{PolicyFile: policy, ServiceUID: 5, Directory: directory}
-	daemon, err := directory.UserByName("daemon")
+	daemon, rules, err := roots.authorize(directory.UserByName("daemon"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	values, err := readAllowedCredentials(policy, daemon)
-	if err != nil || len(values) != 1 || string(values["db"]) != "p4ss\n" {
-		t.Errorf("an account is given %v, %v", values, err)
+	values := readAllowedCredentials(rules, &daemon, directory)
+	if len(values) != 1 || string(values["db"]) != "p4ss\n" {
+		t.Errorf("an account is given %v", values)
 	}
 	for _, c := range []struct {
 		a             *Accounts

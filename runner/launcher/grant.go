@@ -39,10 +39,11 @@ type Grant struct {
 }
 
 // Accounts looks up accounts of the system, and checks whether the policy allows their jobs. Each look-up
-// reads the policy file, so a change of the file applies immediately. The methods may be called
-// concurrently. Only Linux supports Accounts.
+// reads the policy file again if the file has changed, so a change applies immediately. The methods may be
+// called concurrently. Only Linux supports Accounts.
 type Accounts struct {
 	PolicyFile string // path of the policy file
 	ServiceUID int    // uid of the service
 	Directory  *accounts.Directory
+	Cache      policyCache // the policy that was read last; only methods of Accounts use it
 }

@@ -25,6 +25,9 @@ func (g *Grant) ReplyReady(string) {}
 // ReplyError does nothing.
 func (g *Grant) ReplyError(error) {}
 
+// policyCache is empty, because this system has no policy.
+type policyCache struct{}
+
 // ByUID returns process.ErrUnsupported.
 func (a *Accounts) ByUID(uint32) (accounts.Account, error) {
 	return accounts.Account{}, process.ErrUnsupported
