@@ -158,8 +158,10 @@ func (l *loop) suspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error)
 		l.pauseClaimsLocked(err.Error())
 		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnPause)
 		l.isolation.spawnPause = min(2*l.isolation.spawnPause, shortagePauseMax)
-		l.cfg.Log.Warn("could not start a separate runner for a job whose runner died; trying again",
-			"job", failed[0].ID, "error", err)
+		l.Go(func() { // in the background, since logging may block and the caller holds mu
+			l.cfg.Log.Warn("could not start a separate runner for a job whose runner died; trying again",
+				"job", failed[0].ID, "error", err)
+		})
 		l.postpone(failed, err)
 	}
 	l.spawnForSuspectLocked()
@@ -313,7 +315,10 @@ func (l *loop) userRunnerSpawnedLocked(o *isolatedUser, conn *runnerConn, err er
 			l.sendJobLocked(h, conn)
 		}
 	} else if failed := l.leases.endAwaitingRunnerLocked(selects); len(failed) > 0 {
-		l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed", "uid", o.uid, "error", err)
+		l.Go(func() { // in the background, since logging may block and the caller holds mu
+			l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed",
+				"uid", o.uid, "error", err)
+		})
 		l.postpone(failed, err)
 	}
 }
