@@ -45,7 +45,15 @@ func OpenWriter(path string) (*Conn, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
 		pragmas = append([]string{`auto_vacuum = INCREMENTAL`}, pragmas...)
 	}
-	return Open(path, pragmas...)
+	c, err := Open(path, pragmas...)
+	if err != nil {
+		return nil, err
+	}
+	if err := allocateWALIndex(path); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // writerPragmas returns the pragmas of the writer's connection. The cache of the connection is small, because a

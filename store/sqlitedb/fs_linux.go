@@ -1,10 +1,13 @@
 package sqlitedb
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -48,6 +51,30 @@ func FileSystemOf(dir string) (fileSystem, error) {
 	}
 	return fileSystem{Name: fmt.Sprintf("a local file system (%#x)", magic)}, nil
 }
+
+// allocateWALIndex allocates disk blocks for the -shm file of an open database, as many as a WAL of WALKeepBytes
+// needs. SQLite itself writes one byte for each 4 KiB of the file. If the blocks of the file system are smaller,
+// most of the file has no block. On a full disk, the first access to such a part of the mapped file then fails
+// with SQLITE_IOERR_IN_PAGE, which a store cannot survive.
+func allocateWALIndex(path string) error {
+	// Closing the file releases no lock of SQLite, which uses open-file-description locks on Linux.
+	f, err := os.OpenFile(path+"-shm", os.O_RDWR|PlainFileFlags, 0)
+	if errors.Is(err, os.ErrNotExist) { // the database is not in WAL mode
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = unix.Fallocate(int(f.Fd()), 0, 0, walIndexBytes)
+	if errno, ok := errors.AsType[syscall.Errno](err); ok && IsDiskLimitErrno(errno) {
+		return noSpaceError(path, err)
+	}
+	return nil // other file systems than those with small blocks need not support this call
+}
+
+// walIndexBytes is the size of the -shm file, in bytes, for a WAL of WALKeepBytes. The file has one region for
+// each 4,096 frames of the WAL (sqlite.org/walformat.html).
+const walIndexBytes = (1 + WALKeepBytes/PageSize/4096) * (32 << 10)
 
 // RefusedFileSystems lists the file systems that are refused.
 func RefusedFileSystems() string {

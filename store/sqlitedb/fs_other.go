@@ -7,3 +7,6 @@ func FileSystemOf(string) (fileSystem, error) { return fileSystem{Name: "an unkn
 
 // RefusedFileSystems lists the file systems that are refused.
 func RefusedFileSystems() string { return "" }
+
+// allocateWALIndex does nothing: file systems of this operating system have blocks of at least 4 KiB.
+func allocateWALIndex(string) error { return nil }

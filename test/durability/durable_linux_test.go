@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -370,21 +371,10 @@ func TestStartWaitsForSpace(t *testing.T) {
 				}
 			}
 			filler := fillWholeDisk(t, disk)
-			cmd, errs := q.Command("serve", "--workers", "1"), &testrig.LockedBuffer{}
-			cmd.Stderr = errs
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
-			defer func() {
-				cmd.Process.Signal(syscall.SIGTERM)
-				<-ended
-			}()
+			ended, errs := startWithoutWaiting(q)
 			select {
-			case err := <-ended:
-				ended <- err
-				t.Fatalf("the service ended: %v, %s", err, errs)
+			case <-ended:
+				t.Fatalf("the service ended: %s", errs)
 			case <-time.After(2 * time.Second): // in this time the service retries several times
 			}
 			if text := errs.String(); strings.Contains(text, "ready on") || !strings.Contains(text, "once there is space") {
@@ -395,6 +385,66 @@ func TestStartWaitsForSpace(t *testing.T) {
 			}
 			q.WaitUntil("it is ready", 10*time.Second, func() bool { return strings.Contains(errs.String(), "ready on") })
 			q.MustCLI("wait", "before")
+		})
+	}
+}
+
+// startWithoutWaiting starts a service without waiting until it is ready. It stops the service at the end of the
+// test. If the service ends before that, ended is closed.
+func startWithoutWaiting(q *testrig.Queue) (ended <-chan struct{}, errs *testrig.LockedBuffer) {
+	q.Helper()
+	cmd, errs := q.Command("serve", "--workers", "1"), &testrig.LockedBuffer{}
+	cmd.Stderr = errs
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		cmd.Wait()
+		close(done)
+	}()
+	q.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		<-done
+	})
+	return done, errs
+}
+
+// A file system can have blocks smaller than the 4 KiB in which SQLite extends the database's shared memory file.
+// If such a disk is nearly full, the service waits for space, or runs. It does not end.
+func TestStartOnANearlyFullDiskWithSmallBlocks(t *testing.T) {
+	testrig.Long(t)
+	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
+	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
+	t.Parallel()
+	for _, freeKiB := range []int64{16, 24, 32, 40} {
+		t.Run(fmt.Sprint(freeKiB, " KiB"), func(t *testing.T) {
+			q := testrig.NewQueue(t, "")
+			disk := q.Mount("24M", "-b", "1024")
+			q.Start("--workers", "1")
+			q.Stop()
+			q.KillRunners()
+			os.Remove(q.Path("reserve"))
+			filler := fillWholeDisk(t, disk)
+			size, err := filler.Seek(0, io.SeekEnd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := filler.Truncate(size - freeKiB<<10); err != nil {
+				t.Fatal(err)
+			}
+			ended, errs := startWithoutWaiting(q)
+			select {
+			case <-ended:
+				t.Fatalf("the service ended: %s", errs)
+			case <-time.After(time.Second): // in this time the service retries several times
+			}
+			if err := filler.Truncate(0); err != nil {
+				t.Fatal(err)
+			}
+			q.WaitUntil("it is ready", 10*time.Second, func() bool { return strings.Contains(errs.String(), "ready on") })
+			q.WaitUntil("new jobs are accepted", 40*time.Second, func() bool { return q.CLI("enqueue", "--id", "after", "true").Code == 0 })
+			q.MustCLI("wait", "after")
 		})
 	}
 }
