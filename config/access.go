@@ -37,15 +37,15 @@ var SettingsTables = []string{accessTable, "hooks", "traces", "web"}
 // accessTable is the table whose settings are lists of users and groups.
 const accessTable = "access"
 
-// restartSettings lists the settings whose changes take effect when the service restarts.
+// restartSettings lists the settings whose changes take effect only when the service restarts.
 var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease",
 	"job_tmpdir"}
 
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) NeedsRestart() bool { return slices.Contains(restartSettings, k.Name) }
 
-// KeepUntilRestart sets the settings that take effect only at a restart, and their origins, back to those of
-// old. PendingRestart then returns the values that KeepUntilRestart has replaced.
+// KeepUntilRestart restores, from old, the settings that take effect only at a restart. After that,
+// PendingRestart returns the new values that were replaced, and Origin returns the origins of the old values.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
 	oldKeys := keysOf(&old.Settings)
@@ -120,12 +120,13 @@ func checkSocketMode(text string) (string, error) {
 	return text, nil
 }
 
-func accountName(text string) (string, error) { return text, checkAccount(text) }
+// parseAccountName returns the text, with an error if it cannot be the name or number of an account.
+func parseAccountName(text string) (string, error) { return text, checkAccount(text) }
 
 // namesKey returns a setting that is a list of users and groups. If the default is "auto", the value
 // "auto" is also valid.
 func namesKey(name, def string, member *string) Key {
-	return text(name, def, member, func(text string) (string, error) {
+	return textKey(name, def, member, func(text string) (string, error) {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:

@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// layer returns a layer with settings. pairs contains names and values in turn.
 func layer(origin config.Origin, pairs ...string) config.Layer {
 	l := config.Layer{Origin: origin, Values: map[string]string{}}
 	for i := 0; i < len(pairs); i += 2 {
@@ -75,7 +76,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 }
 
 // Under an alias, a setting accepts values in the form of that alias.
-func TestSpellings(t *testing.T) {
+func TestAliases(t *testing.T) {
 	for _, c := range [][4]string{
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"},
 		{"job_timeout", "1500", "timeout", "1.5"},
@@ -135,7 +136,7 @@ func TestMergedSettingsAreACopy(t *testing.T) {
 }
 
 // KeepUntilRestart restores the settings that take effect only at a restart, and no others.
-func TestHoldRestoresRestartSettings(t *testing.T) {
+func TestKeepUntilRestart(t *testing.T) {
 	old, _ := config.Merge()
 	c, err := config.Merge(layer(config.FromStored, "run_as", "submitter", "socket_mode", "0666", "socket_group", "wheel",
 		"priority", "7"))

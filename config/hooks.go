@@ -33,7 +33,7 @@ const (
 
 // hookKey returns the setting for a hook, a command that runs after events of any job.
 func hookKey(name string, member *string) Key {
-	return secret(orNone(name, member, func(text string) (string, error) {
+	return adminsOnly(parsedOrNoneKey(name, member, func(text string) (string, error) {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookCommandBytes || strings.ContainsRune(text, 0) {
 			return "", fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookCommandBytes)
 		}
@@ -46,7 +46,7 @@ func checkWebhooks(text string) (string, error) {
 	return text, err
 }
 
-// WebhooksByName returns the webhooks by name.
+// WebhooksByName returns the webhooks in the setting webhooks, by name.
 func (s *Settings) WebhooksByName() map[string]Webhook { return unchecked(parseWebhooks(s.Webhooks)) }
 
 // SetWebhooks sets the setting `webhooks` from the table `webhooks` of a settings file. Each webhook in the table

@@ -18,7 +18,7 @@ func keysOf(s *Settings) []Key { return slices.Concat(jobKeys(s), serviceKeys(s)
 // jobKeys returns the settings for jobs, workers, limits and retention.
 func jobKeys(s *Settings) []Key {
 	return []Key{
-		orWord(setting("workers", "auto", &s.Workers, parseWorkers, strconv.Itoa), "auto", -1, &s.Workers),
+		acceptWord(newKey("workers", "auto", &s.Workers, parseWorkers, strconv.Itoa), "auto", -1, &s.Workers),
 		integerKey("max_retries", "3", 0, queue.MaxAttempts-1, &s.MaxRetries),
 		durationKey("timeout", "0", 0, &s.Timeout),
 		numberKey("backoff_base", "2", math.SmallestNonzeroFloat64, 1e9, &s.BackoffBase),
@@ -34,7 +34,7 @@ func jobKeys(s *Settings) []Key {
 
 		integerKey("priority", "5", -queue.MaxPriority, queue.MaxPriority, &s.Priority),
 		integerKey("priority_range", "10", 0, 2*queue.MaxPriority, &s.PriorityRange),
-		text("shell", defaultShell, &s.Shell, checkShell),
+		textKey("shell", defaultShell, &s.Shell, checkShell),
 		choiceKey("on_lost", "retry", &s.OnLost, "retry", "dead", "hold"),
 		choiceKey("scheduling", "aging", &s.Scheduling, "aging", "priority", "fifo"),
 		choiceKey("aging", "time", &s.Aging, "time", "enqueue"),
@@ -44,7 +44,7 @@ func jobKeys(s *Settings) []Key {
 		durationKey("worker_timeout", "15s", time.Millisecond, &s.WorkerTimeout),
 		integerKey("max_pending", "0", 0, math.MaxInt32, &s.MaxPending),
 		integerKey("max_pending_per_user", "0", 0, math.MaxInt32, &s.MaxPendingPerUser),
-		orWord(sizeKey("max_bytes_per_user", "auto", maxOutputBytes, &s.MaxBytesPerUser), "auto", -1, &s.MaxBytesPerUser),
+		acceptWord(sizeKey("max_bytes_per_user", "auto", maxOutputBytes, &s.MaxBytesPerUser), "auto", -1, &s.MaxBytesPerUser),
 		integerKey("max_running_per_user", "0", 0, maxCount, &s.MaxRunningPerUser),
 		integerKey("max_connections", "1024", 16, maxCount, &s.MaxConnections),
 		integerKey("max_connections_per_user", "256", 1, maxCount, &s.MaxConnectionsPerUser),
@@ -64,16 +64,16 @@ func jobKeys(s *Settings) []Key {
 // traces and the web page.
 func serviceKeys(s *Settings) []Key {
 	return []Key{
-		text("resources", noneWord, &s.Resources, checkResources),
-		orNone("hooks_user", &s.HooksUser, accountName),
-		secret(text("webhooks", noneWord, &s.Webhooks, checkWebhooks)),
+		textKey("resources", noneWord, &s.Resources, checkResources),
+		parsedOrNoneKey("hooks_user", &s.HooksUser, parseAccountName),
+		adminsOnly(textKey("webhooks", noneWord, &s.Webhooks, checkWebhooks)),
 		choiceKey("log_level", "info", &s.LogLevel, "debug", "info", "warn", "error"),
 		choiceKey("log_format", "auto", &s.LogFormat, "auto", "text", "json"),
 
-		text("run_as", RunAsService, &s.RunAs, checkRunAs),
-		text("socket_mode", "0600", &s.SocketMode, checkSocketMode),
-		orNone("socket_group", &s.SocketGroup, accountName),
-		secret(text("store", StoreSQLite, &s.Store, parseStore)),
+		textKey("run_as", RunAsService, &s.RunAs, checkRunAs),
+		textKey("socket_mode", "0600", &s.SocketMode, checkSocketMode),
+		parsedOrNoneKey("socket_group", &s.SocketGroup, parseAccountName),
+		adminsOnly(textKey("store", StoreSQLite, &s.Store, parseStore)),
 		textOrNoneKey("store_file", &s.StoreFile, checkStoreFile),
 		textOrNoneKey("store_roles", &s.StoreRoles, checkRoles),
 
@@ -97,7 +97,7 @@ func serviceKeys(s *Settings) []Key {
 		textOrNoneKey("web.listen", &s.WebListen, checkListenAddress),
 		choiceKey("web.anonymous", noneWord, &s.WebAnonymous, noneWord, "read"),
 		choiceKey("web.metrics_anonymous", "false", &s.WebMetrics, "false", "true"),
-		orNone(webHosts, &s.WebHosts, parseWebHosts),
+		parsedOrNoneKey(webHosts, &s.WebHosts, parseWebHosts),
 		textOrNoneKey("web.tls_cert", &s.WebTLSCert, checkAbsolutePath),
 		textOrNoneKey("web.tls_key", &s.WebTLSKey, checkAbsolutePath),
 		choiceKey("web.tls", noneWord, &s.WebTLS, noneWord, "proxy"),

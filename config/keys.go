@@ -20,13 +20,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Settings holds the checked values of all settings.
+// Settings holds the checked values of all settings. descriptions.txt describes each setting.
 type Settings struct {
 	Workers         int // -1 means auto: one per CPU
 	MaxRetries      int64
 	Timeout         time.Duration
 	BackoffBase     float64
-	BackoffStrategy string
+	BackoffStrategy string // exponential, linear or fixed
 	BackoffMax      time.Duration
 	BackoffJitter   float64
 	JobRetryDelay   time.Duration
@@ -40,9 +40,9 @@ type Settings struct {
 	// Such a priority may differ from the default by at most PriorityRange.
 	PriorityRange         int64
 	Shell                 string
-	OnLost                string
-	Scheduling            string
-	Aging                 string
+	OnLost                string // retry, dead or hold
+	Scheduling            string // aging, priority or fifo
+	Aging                 string // time or enqueue: when a waiting job gains a point of priority
 	AgingInterval         time.Duration
 	HeartbeatInterval     time.Duration
 	WorkerTimeout         time.Duration
@@ -69,7 +69,7 @@ type Settings struct {
 	AccessSubmit          string
 	AccessOperate         string
 	AccessAdmin           string
-	Resources             string // "none", or the format of checkResources; see ResourcesByName
+	Resources             string // "none", or a text that checkResources accepts; see ResourcesByName
 	Hooks                 queue.HookCommands
 	HooksUser             string // account that runs hooks; "" means the account of the service
 	Webhooks              string // "none" or JSON; see WebhooksByName
@@ -120,17 +120,17 @@ func (s *Settings) Order() queue.Order {
 type Key struct {
 	Name    string
 	Default string
-	Secret  bool     // only admins see the value
-	Values  []string // all valid values; nil if they are not an enumeration
-	set     func(text string) error
-	get     func() string
+	Secret  bool                    // only admins see the value
+	Values  []string                // all valid values; nil if they are not an enumeration
+	set     func(text string) error // checks a value and stores it in the Settings of the table
+	get     func() string           // returns the value in these Settings as text
 }
 
 // Keys returns the table of settings, in the order of the documentation.
 func Keys() []Key { return keysOf(&Settings{}) }
 
-// in returns the same row of a table whose rows read and write s.
-func (k *Key) in(s *Settings) *Key {
+// boundTo returns the row of the same setting in a table whose rows read and write s.
+func (k *Key) boundTo(s *Settings) *Key {
 	rows := keysOf(s)
 	return &rows[slices.IndexFunc(rows, func(row Key) bool { return row.Name == k.Name })]
 }
@@ -259,18 +259,18 @@ func Names() (names []string) {
 
 // Check returns an error if the text is not a valid value of the setting.
 func (k *Key) Check(text string) error {
-	if err := k.in(&Settings{}).set(text); err != nil {
+	if err := k.boundTo(&Settings{}).set(text); err != nil {
 		return queue.Invalid(k.Name, "%s", err)
 	}
 	return nil
 }
 
 // ValueText returns the value of the setting as text.
-func (k *Key) ValueText(s *Settings) string { return k.in(s).get() }
+func (k *Key) ValueText(s *Settings) string { return k.boundTo(s).get() }
 
-// setting returns a setting that is stored in *member. The function parse checks a text and converts it, and the
+// newKey returns a setting that is stored in *member. The function parse checks a text and converts it, and the
 // function show converts a value back.
-func setting[T any](name, def string, member *T, parse func(text string) (T, error), show func(T) string) Key {
+func newKey[T any](name, def string, member *T, parse func(text string) (T, error), show func(T) string) Key {
 	return Key{Name: name, Default: def, set: func(text string) error {
 		value, err := parse(text)
 		if err == nil {
@@ -280,13 +280,13 @@ func setting[T any](name, def string, member *T, parse func(text string) (T, err
 	}, get: func() string { return show(*member) }}
 }
 
-// text returns a setting that is stored as text.
-func text(name, def string, member *string, parse func(text string) (string, error)) Key {
-	return setting(name, def, member, parse, func(text string) string { return text })
+// textKey returns a setting that is stored as text.
+func textKey(name, def string, member *string, parse func(text string) (string, error)) Key {
+	return newKey(name, def, member, parse, func(text string) string { return text })
 }
 
-// orWord returns a setting that also accepts the given word. The word is stored as value.
-func orWord[T comparable](k Key, word string, value T, member *T) Key {
+// acceptWord returns the setting k, changed so that it also accepts the given word. For this word, it stores value.
+func acceptWord[T comparable](k Key, word string, value T, member *T) Key {
 	set, get := k.set, k.get
 	k.set = func(text string) error {
 		if text == word {
@@ -304,17 +304,18 @@ func orWord[T comparable](k Key, word string, value T, member *T) Key {
 	return k
 }
 
-// orNone returns a setting that is stored as text. Its default is "none", which is stored as "".
-func orNone(name string, member *string, parse func(text string) (string, error)) Key {
-	return orWord(text(name, noneWord, member, parse), noneWord, "", member)
+// parsedOrNoneKey returns a setting that is stored as text. Its default is "none", which is stored as "".
+func parsedOrNoneKey(name string, member *string, parse func(text string) (string, error)) Key {
+	return acceptWord(textKey(name, noneWord, member, parse), noneWord, "", member)
 }
 
-// secret returns a setting whose value only admins see.
-func secret(k Key) Key {
+// adminsOnly returns the setting k, changed so that only admins see its value.
+func adminsOnly(k Key) Key {
 	k.Secret = true
 	return k
 }
 
+// parseWorkers parses a number of workers. It does not accept the word auto.
 func parseWorkers(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > 4096 {
@@ -331,7 +332,7 @@ func checkShell(text string) (string, error) {
 }
 
 func integerKey[N int | int64](name, def string, least, most N, member *N) Key {
-	return setting(name, def, member, func(text string) (N, error) {
+	return newKey(name, def, member, func(text string) (N, error) {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < int64(least) || n > int64(most) {
 			return 0, fmt.Errorf("%q is not a valid value; use a whole number from %d to %d", text, least, most)
@@ -340,8 +341,9 @@ func integerKey[N int | int64](name, def string, least, most N, member *N) Key {
 	}, func(n N) string { return fmt.Sprint(n) })
 }
 
+// numberKey returns a setting that is a number from least to most, possibly with a fraction.
 func numberKey(name, def string, least, most float64, member *float64) Key {
-	return setting(name, def, member, func(text string) (float64, error) {
+	return newKey(name, def, member, func(text string) (float64, error) {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= least && n <= most) {
 			return 0, fmt.Errorf("%q is not a valid value; use a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
@@ -350,8 +352,9 @@ func numberKey(name, def string, least, most float64, member *float64) Key {
 	}, func(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) })
 }
 
+// durationKey returns a setting that is a duration. The shortest valid duration is least.
 func durationKey(name, def string, least time.Duration, member *time.Duration) Key {
-	return setting(name, def, member, func(text string) (time.Duration, error) {
+	return newKey(name, def, member, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < least {
 			err = fmt.Errorf("%q is too short; the minimum is %s", text, queue.FormatDuration(least))
@@ -367,7 +370,7 @@ func durationKey(name, def string, least time.Duration, member *time.Duration) K
 
 // durationOrNeverKey returns a setting that is a duration or "never". The value "never" is stored as 0.
 func durationOrNeverKey(name, def string, member *time.Duration) Key {
-	return orWord(setting(name, def, member, func(text string) (time.Duration, error) {
+	return acceptWord(newKey(name, def, member, func(text string) (time.Duration, error) {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < time.Second {
 			err = fmt.Errorf("%q is too short; use 1s or more, or the word \"never\"", text)
@@ -376,14 +379,15 @@ func durationOrNeverKey(name, def string, member *time.Duration) Key {
 	}, queue.FormatDuration), "never", 0, member)
 }
 
-// Limits of settings.
+// These are the highest values of some settings.
 const (
-	maxOutputBytes = 1 << 50 // maximum number of bytes of all outputs
-	maxCount       = 1 << 20 // maximum number of connections, and of running jobs
+	maxOutputBytes = 1 << 50 // of settings that limit the bytes of all jobs of a user or a queue
+	maxCount       = 1 << 20 // of settings that limit connections or running jobs
 )
 
+// sizeKey returns a setting that is a number of bytes. The highest valid number is most.
 func sizeKey(name, def string, most int64, member *int64) Key {
-	return setting(name, def, member, func(text string) (int64, error) {
+	return newKey(name, def, member, func(text string) (int64, error) {
 		n, err := queue.ParseSize(text)
 		if err == nil && n > most {
 			err = fmt.Errorf("%q is too large; the maximum is %s", text, queue.FormatSize(most))
@@ -393,7 +397,7 @@ func sizeKey(name, def string, most int64, member *int64) Key {
 }
 
 func choiceKey(name, def string, member *string, values ...string) Key {
-	k := text(name, def, member, func(text string) (string, error) {
+	k := textKey(name, def, member, func(text string) (string, error) {
 		if slices.Contains(values, text) {
 			return text, nil
 		}
@@ -406,7 +410,7 @@ func choiceKey(name, def string, member *string, values ...string) Key {
 
 // textOrNoneKey returns a setting that is a text. The text "none" is stored as "".
 func textOrNoneKey(name string, member *string, check func(string) error) Key {
-	return orNone(name, member, func(text string) (string, error) {
+	return parsedOrNoneKey(name, member, func(text string) (string, error) {
 		switch {
 		case text == "":
 			return "", fmt.Errorf("must not be empty; to leave the setting unset, use the word none")
@@ -417,7 +421,7 @@ func textOrNoneKey(name string, member *string, check func(string) error) Key {
 	})
 }
 
-// unchecked returns value. The text of the setting was checked before, so err must be nil.
+// unchecked returns a value parsed from the text of a setting. The text was checked before, so err must be nil.
 func unchecked[T any](value T, err error) T {
 	if err != nil {
 		panic("config: " + err.Error())

@@ -17,13 +17,13 @@ type Origin string
 const (
 	FromDefault Origin = "default"
 	FromFile    Origin = "file"
-	FromStored  Origin = "stored"
+	FromStored  Origin = "stored" // set by `queuectl config set`, and stored in the queue
 	FromEnv     Origin = "environment"
 	FromFlag    Origin = "flag"
-	FromRunning Origin = "running" // number of workers that a user has set at run time
+	FromRunning Origin = "running" // set by a user until the service restarts; only the number of workers
 )
 
-// Layer holds the values of one origin by setting.
+// Layer holds the settings that come from one origin. Values contains their values as text, by name.
 type Layer struct {
 	Origin Origin
 	Values map[string]string
@@ -55,7 +55,7 @@ func Merge(layers ...Layer) (Config, error) {
 	}
 	var faults []error
 	for _, k := range keysOf(&c.Settings) {
-		text, origin := c.strongest(k.Name, k.Default)
+		text, origin := c.strongestValue(k.Name, k.Default)
 		if err := k.set(text); err != nil {
 			faults = append(faults, fmt.Errorf("%s (%s): %w", k.Name, origin, err))
 		}
@@ -79,12 +79,13 @@ func (c *Config) Origin(name string) Origin {
 // StrongestOrigin returns the origin that gives a setting its value, even if that value takes effect only when
 // the service restarts.
 func (c *Config) StrongestOrigin(name string) Origin {
-	_, origin := c.strongest(name, "")
+	_, origin := c.strongestValue(name, "")
 	return origin
 }
 
-// strongest returns the value that the last layer with the setting gives it, and the origin of that layer.
-func (c *Config) strongest(name, defaultText string) (text string, origin Origin) {
+// strongestValue returns the value of a setting in the last layer that contains the setting, and the layer's origin.
+// If no layer contains the setting, it returns defaultText and FromDefault.
+func (c *Config) strongestValue(name, defaultText string) (text string, origin Origin) {
 	text, origin = defaultText, FromDefault
 	for _, l := range c.layers {
 		if v, ok := l.Values[name]; ok {
@@ -94,15 +95,15 @@ func (c *Config) strongest(name, defaultText string) (text string, origin Origin
 	return text, origin
 }
 
-// OverriddenSettings returns the names of the settings that have a value from the origin weaker, but also one
-// from a stronger origin.
-func (c *Config) OverriddenSettings(weaker Origin) (names []string) {
+// OverriddenSettings returns the names of the settings whose values from the given origin have no effect, because
+// a stronger origin sets them too.
+func (c *Config) OverriddenSettings(overridden Origin) (names []string) {
 	for _, l := range c.layers {
-		if l.Origin != weaker {
+		if l.Origin != overridden {
 			continue
 		}
 		for _, name := range Names() {
-			if _, ok := l.Values[name]; ok && c.StrongestOrigin(name) != weaker {
+			if _, ok := l.Values[name]; ok && c.StrongestOrigin(name) != overridden {
 				names = append(names, name)
 			}
 		}
@@ -166,8 +167,8 @@ func formatList(list []any) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// ReadEnv returns the settings in an environment: variables with the prefix QUEUECTL_ and a name in
-// capitals.
+// ReadEnv returns the settings that the variables of an environment set. For example, QUEUECTL_WORKERS=7 sets
+// the setting workers.
 func ReadEnv(environ []string) (Layer, error) {
 	l := Layer{Origin: FromEnv, Values: map[string]string{}}
 	for _, e := range environ {

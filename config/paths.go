@@ -3,8 +3,8 @@ package config
 // Paths holds the paths that a service uses.
 type Paths struct {
 	StateDir     string // state directory, which contains the database
-	Socket       string
-	SettingsFile string // settings file
+	Socket       string // path of the control socket; on Windows, name of the pipe
+	SettingsFile string
 }
 
 // These are names of files in the directories of a service.
@@ -19,7 +19,8 @@ const (
 	ServiceLogName = "service.log"
 )
 
-// Runners that run as root have their own directory, RunnerDir. Another file says whose jobs they may run.
+// Runners that run as root have their own directory, RunnerDir. The file RunnerPolicy says which users' jobs they
+// may run.
 const (
 	RunnerDir    = "/var/lib/queuectl-runner"
 	RunnerPolicy = "/etc/queuectl/runner.conf"

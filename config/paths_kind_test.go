@@ -2,7 +2,7 @@ package config
 
 import "testing"
 
-func TestPlacesNameTheKindOfService(t *testing.T) {
+func TestServiceKind(t *testing.T) {
 	user, err := UserPaths()
 	if err != nil {
 		t.Fatal(err)

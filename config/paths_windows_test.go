@@ -40,8 +40,8 @@ func TestPipeNameFollowsDirectory(t *testing.T) {
 	}
 }
 
-// maxID is the highest valid number of an account. No digest that serves as the number of an account is higher.
-func TestNumbersOfAccounts(t *testing.T) {
+// An account may be given by its number, up to maxID, by its name or by its SID.
+func TestAccountsByNumberNameOrSID(t *testing.T) {
 	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false,
 		`CORP\alice`: true, "S-1-5-32-545": true} {
 		if err := checkAccount(name); (err == nil) != want {

@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resource is a limited resource of the machine, such as GPUs. A job reserves some of its units.
+// Resource is a limited resource of the machine, such as its GPUs. A job can reserve units of a resource.
 type Resource struct {
 	IDs         []string // ids of the units; "0", "1", … if the settings contain only a count
-	EnvVariable string   // environment variable with the ids of a job's units; "" for none
+	EnvVariable string   // environment variable that contains the ids of the units that a job has; "" means none
 }
 
 // These are the limits of the table resources.

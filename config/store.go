@@ -14,11 +14,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StoreSQLite is the value of store for an SQLite file in the state directory.
+// StoreSQLite is the value of the setting store that selects an SQLite file in the state directory.
 const StoreSQLite = "sqlite"
 
-// credentialPrefix begins a value of store_file that names a systemd credential of the service instead of a
-// file.
+// credentialPrefix is the prefix of a value of the setting store_file that names a systemd credential of the
+// service instead of a file.
 const credentialPrefix = "credential:"
 
 // nodeSettings lists the settings that say where the queue is stored, or that belong to one node. They cannot
@@ -78,8 +78,8 @@ func checkPairs(noun string, most int, text string, check func(word, name, value
 	return nil
 }
 
-// pairs returns words of the form NAME=VALUE as a map.
-func pairs(text string) map[string]string {
+// parsePairs returns words of the form NAME=VALUE as a map.
+func parsePairs(text string) map[string]string {
 	values := map[string]string{}
 	for word := range strings.FieldsSeq(text) {
 		name, value, _ := strings.Cut(word, "=")
@@ -89,7 +89,7 @@ func pairs(text string) map[string]string {
 }
 
 // LabelsOfNode returns the labels in the setting node_labels.
-func (s *Settings) LabelsOfNode() map[string]string { return pairs(s.NodeLabels) }
+func (s *Settings) LabelsOfNode() map[string]string { return parsePairs(s.NodeLabels) }
 
 func parseStore(text string) (string, error) {
 	if text == StoreSQLite {
@@ -114,7 +114,6 @@ func checkStore(text string) error {
 	return nil
 }
 
-// maxStoreURLBytes is the maximum length of a store URL, in bytes.
 const maxStoreURLBytes = 4096
 
 // StoreURL returns the URL of the database that stores the queue. It returns "" for the SQLite file in
@@ -140,7 +139,7 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStoreFile("store_file", path)
 }
 
-// ReadStoreFile reads the URL of a database from a file. field names the setting or flag in errors.
+// ReadStoreFile reads the URL of a database from a file. Errors name field, the setting or flag that gave the path.
 func ReadStoreFile(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -174,4 +173,4 @@ func checkRoles(text string) error {
 }
 
 // RoleUsers returns the users in the setting store_roles, by role.
-func (s *Settings) RoleUsers() map[string]string { return pairs(s.StoreRoles) }
+func (s *Settings) RoleUsers() map[string]string { return parsePairs(s.StoreRoles) }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Only one of store and store_file may say where the queue is stored. No error contains a URL, because a URL
-// may contain a password.
+// At most one of the settings store and store_file may be set. No error contains the URL of a store, because the
+// URL may contain a password.
 func TestStoreURL(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "store")
@@ -53,7 +53,7 @@ func TestStoreURL(t *testing.T) {
 	}
 }
 
-// store_roles maps each role to exactly one user.
+// The setting store_roles maps each role to exactly one user.
 func TestStoreRoles(t *testing.T) {
 	for text, want := range map[string]map[string]string{
 		"none": {}, "shop=alice": {"shop": "alice"}, " shop=alice  b-1=bob ": {"shop": "alice", "b-1": "bob"},

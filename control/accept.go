@@ -13,7 +13,7 @@ import (
 )
 
 // These constants limit the connections that the server does not serve yet, or no longer serves. Connections
-// that are refused or closed do not count towards the setting max_connections. They use some of the 64 file
+// that are being refused or closed do not count towards the setting max_connections. They use some of the 64 file
 // descriptors that the service reserves for itself.
 const (
 	maxStartingGoroutines = 4  // goroutines of one user that were started but do not run yet
@@ -30,7 +30,7 @@ const (
 
 // acceptedConns holds the accepted connections that the server does not serve yet.
 type acceptedConns struct {
-	goroutines sync.WaitGroup
+	goroutines sync.WaitGroup // goroutines that serve, refuse or close connections
 	// refusals is a semaphore with one value for each refusal in progress that may look up a user name.
 	refusals chan struct{}
 	// closings is a semaphore with one value for each evicted connection that is being closed in the
@@ -52,7 +52,7 @@ func newAcceptedConns() *acceptedConns {
 // start starts a goroutine that serves a user's connection, and returns immediately. Each user may have at most
 // maxStartingGoroutines goroutines that were started but do not run yet. Further connections of the user wait
 // without a goroutine. Accepting a connection is faster than serving it. Without the limit, hundreds of one
-// user's goroutines could run before every other user's requests. If a waiting connection is evicted, ctx ends
+// user's goroutines could run before any request of another user. If a waiting connection is evicted, ctx ends
 // and the connection is never served.
 func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{User: uid}
@@ -66,11 +66,11 @@ func (a *acceptedConns) start(ctx context.Context, uid int, serve func()) {
 
 // closeEvicted closes evicted connections. Close may have to wait for the goroutine that reads from the
 // connection, so closeEvicted calls it in the background. While maxClosings connections are being closed,
-// closeEvicted closes further ones itself and waits. Without this limit, they could use up the file
-// descriptors.
+// closeEvicted closes further ones itself and waits. Without this limit, connections that are being closed could
+// use up the file descriptors.
 func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	for _, c := range evicted {
-		c.cancelRequests() // the connection may be waiting for room in its user's limits
+		c.cancelRequests() // the goroutine that serves it may be waiting for room in its user's limits
 		select {
 		case a.closings <- struct{}{}:
 			a.goroutines.Go(func() {
@@ -87,7 +87,7 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 // accepts the next one, so a user who connects repeatedly occupies only the accepting goroutine. On
 // systems where identifying the peer can block, a separate goroutine admits the connection.
 func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
-	if socket.IdentifyMayBlock { // a client that sends nothing must not delay others
+	if socket.IdentifyMayBlock { // a client that sends nothing may block this step, and must not delay others
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })
 		return
 	}
@@ -97,7 +97,7 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	switch {
 	case err == nil:
 		a.start(ctx, c.peer.UID, func() { s.serveAdmitted(ctx, c, nil) })
-	case errors.Is(err, errTooManyWithoutAccess): // the error names users; looking them up may be slow
+	case errors.Is(err, errTooManyWithoutAccess): // the error names users, and looking up their names may be slow
 		select {
 		case a.refusals <- struct{}{}:
 			a.goroutines.Go(func() {
@@ -108,17 +108,16 @@ func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 			s.serveAdmitted(ctx, c, queue.Errorf(queue.CodeDenied,
 				"you have no rights on this service; ask an admin to grant you a right in [access] of its settings"))
 		}
-	default: // one line fits into the buffer of a new socket
+	default: // sending the error does not block, because one line fits into the buffer of a new socket
 		s.serveAdmitted(ctx, c, err)
 	}
 }
 
-// admitAndServe admits one connection and serves it.
 func (s *Server) admitAndServe(ctx context.Context, nc net.Conn) {
 	ctx, c := newConn(ctx, nc)
 	evicted, err := s.admit(ctx, c)
 	for _, o := range evicted {
-		o.cancelRequests() // the connection may be waiting for room in its user's limits
+		o.cancelRequests() // the goroutine that serves it may be waiting for room in its user's limits
 		o.netConn.Close()
 	}
 	s.serveAdmitted(ctx, c, err)
@@ -137,7 +136,7 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 	stop := context.AfterFunc(ctx, func() { c.netConn.Close() })
 	known, isKnown := c.netConn.(identifiedConn)
 	if c.peer = known.peer; !isKnown {
-		// Identifying the peer may need its first bytes.
+		// Identifying the peer may have to wait for the first bytes that it sends.
 		c.netConn.SetReadDeadline(time.Now().Add(firstLineTimeout))
 		c.peer, err = s.peerOf(c.netConn)
 	}

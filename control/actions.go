@@ -8,7 +8,7 @@ import (
 )
 
 // ActionAPI acts on selected jobs. Each method except Clear acts only on jobs in certain states. If the caller
-// has named other jobs, the method returns for each of them the reason why it refused the job.
+// names a job in another state, the method refuses the job and returns the reason.
 type ActionAPI interface {
 	// Cancel ends jobs for good. It ends the running attempts first, and returns when they have
 	// ended.
@@ -58,8 +58,8 @@ type Selection struct {
 	Cursor    string   `json:"cursor,omitempty" rule:"jobCursor"`
 }
 
-// PauseSelection selects jobs for the methods pause and resume. For these methods, All means the whole queue,
-// so it cannot be combined with other fields.
+// PauseSelection selects jobs for the methods pause and resume. For these methods, All means everything (see
+// ActionAPI.Pause), so it cannot be combined with other fields.
 type PauseSelection struct{ Selection }
 
 // MaxSelectedPerRequest is the maximum number of jobs that one request processes if it names no ids.
@@ -73,27 +73,30 @@ func (s Selection) AllIDs() []string {
 	return append([]string{string(s.ID)}, s.IDs...)
 }
 
-// Kill sends a signal to all processes of running jobs. Signal is a number or a name, with or
-// without SIG; "" means TERM.
+// Kill holds the parameters of the method kill, which sends a signal to all processes of running jobs. Signal is a
+// number or a name, with or without SIG; "" means TERM.
 type Kill struct {
 	Selection
 	Signal string `json:"signal,omitempty" rule:"signal"`
 }
 
-// Edit changes waiting jobs. Set is an object of job fields; the value null restores the default of a field.
+// Edit holds the parameters of the method edit, which changes waiting jobs. Set is an object of job fields; the
+// value null restores the default of a field.
 type Edit struct {
 	Selection
 	Set json.RawMessage `json:"set" rule:"editedFields,required"`
 }
 
-// Retry runs ended jobs again, and failed jobs without waiting for their retry time. When a job fails, the jobs
-// that depend on it are cancelled. Retry also retries these dependants if WithoutDependants is false.
+// Retry holds the parameters of the method retry, which runs ended jobs again, and failed jobs without waiting for
+// their retry time. When a job fails, the jobs that depend on it are cancelled. The method also retries these
+// dependants if WithoutDependants is false.
 type Retry struct {
 	Selection
 	WithoutDependants bool `json:"only,omitempty"`
 }
 
-// Remove removes jobs and their history. With Force, it first ends the jobs that are running.
+// Remove holds the parameters of the method rm, which removes jobs and their history. With Force, the method first
+// ends the jobs that are running.
 type Remove struct {
 	Selection
 	Force bool `json:"force,omitempty"`
@@ -115,10 +118,10 @@ type BulkResult struct {
 	Refusals   []Refusal `json:"refused,omitempty"`
 	MatchCount *int      `json:"matched,omitempty"` // after a dry run: the number of selected jobs
 	Next       *string   `json:"next,omitempty"`    // cursor for the remaining jobs
-	// UnenforcedLimits is the result of an edit. It lists the new limits that this machine does not enforce, or
-	// enforces only in part.
+	// UnenforcedLimits is set only by the method edit. It lists the new limits that this machine does not enforce,
+	// or enforces only in part.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// Notes is the result of an edit. See EnqueueResult.Notes.
+	// Notes is set only by the method edit. See EnqueueResult.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 

@@ -24,8 +24,9 @@ type AdminAPI interface {
 	ServiceStop(ctx context.Context, p ServiceStop) (ServiceStopResult, error)
 }
 
-// Cleanup removes jobs in the given states (default: completed and cancelled) that ended at least
-// Days days ago (nil means 7). It keeps at least the Keep newest jobs in these states.
+// Cleanup holds the parameters of the method cleanup. The method removes jobs in the given states (default:
+// completed and cancelled) that ended at least Days days ago (nil means 7). It keeps at least the Keep newest jobs
+// in these states.
 type Cleanup struct {
 	Days   *float64 `json:"days,omitempty" rule:"days"`
 	State  TextList `json:"state,omitempty" rule:"endedStates"`
@@ -36,7 +37,7 @@ type Cleanup struct {
 // BackupPiece is a piece of a backup. Before the first piece, a BackupPiece without bytes reports the progress.
 type BackupPiece struct {
 	Base64    []byte `json:"base64,omitempty"`
-	DoneBytes int64  `json:"done"` // bytes done
+	DoneBytes int64  `json:"done"` // number of bytes copied until now
 	Total     int64  `json:"of"`   // estimated total number of bytes
 }
 
@@ -46,15 +47,15 @@ type BackupEnd struct {
 	SHA256 string `json:"sha256"` // SHA-256 of the backup, in hexadecimal
 }
 
-// Doctor checks the queue and its environment. Verify also checks the whole database for
-// consistency with itself and with the output files.
+// Doctor holds the parameters of the method doctor, which checks the queue and its environment. With Verify, the
+// method also checks whether the whole database is consistent with itself and with the output files.
 type Doctor struct {
 	Verify bool `json:"verify,omitempty"`
 }
 
-// Progress is the progress of a long operation, measured in bytes.
+// Progress is the progress of the method doctor, measured in bytes.
 type Progress struct {
-	DoneBytes int64 `json:"done"` // bytes done
+	DoneBytes int64 `json:"done"` // number of bytes checked until now
 	Total     int64 `json:"of"`   // estimated total number of bytes
 }
 
@@ -72,12 +73,14 @@ type Finding struct {
 	Advice  string `json:"next,omitempty"` // what the user can do about the problem
 }
 
-// HookName names a webhook in the settings, or a hook in the settings, such as on_dead.
+// HookName holds the parameters of the method hook.test: the name of a webhook in the settings, or of a hook in the
+// settings, such as on_dead.
 type HookName struct {
 	Name string `json:"name" rule:"nonEmpty,required"`
 }
 
-// Drain starts a drain or, with EndDrain, ends it. With Wait, the response is sent once no job is running.
+// Drain holds the parameters of the method drain, which starts a drain or, with EndDrain, ends it. With Wait, the
+// response is sent once no job is running.
 type Drain struct {
 	EndDrain bool `json:"off,omitempty"`
 	Wait     bool `json:"wait,omitempty"`
@@ -89,7 +92,8 @@ type DrainResult struct {
 	Running  int  `json:"running"` // number of jobs that are still running
 }
 
-// ServiceStop stops the service as SIGTERM does. With KeepJobs, the jobs continue to run.
+// ServiceStop holds the parameters of the method service.stop, which stops the service as SIGTERM does. With
+// KeepJobs, the jobs continue to run.
 type ServiceStop struct {
 	KeepJobs bool `json:"keep_jobs,omitempty"`
 }

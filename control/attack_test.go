@@ -31,7 +31,7 @@ type testServer struct {
 	socket string
 	uids   chan int // uids of the next clients that connect, in this order
 
-	user int // limit on the connections of one user; constant once there are connections
+	maxUserConns int // maximum number of connections of one user; constant once there are connections
 	// readPermits receives one value for each read that may end. A test closes it to end all reads.
 	readPermits chan struct{}
 
@@ -47,8 +47,8 @@ func newTestServer(t *testing.T) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.user = 1000
-	many := func() (all, user int) { return 1000, v.user }
+	v.maxUserConns = 1000
+	many := func() (all, user int) { return 1000, v.maxUserConns }
 	server := NewServer(v, Limits{many}, v, v.shares, slog.New(slog.DiscardHandler))
 	server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: <-v.uids}, nil }
 	ctx, stop := context.WithCancel(t.Context())
@@ -91,7 +91,7 @@ func (v *testServer) dial(uid int) net.Conn {
 	return c
 }
 
-// read simulates a read of the service.
+// read simulates a read of the store by the service, in a slot.
 func (v *testServer) read(ctx context.Context, class SlotClass) error {
 	return v.shares.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
@@ -166,7 +166,7 @@ func (v *testServer) send(c net.Conn, method, params string) <-chan string {
 // than the limit for one user. A connection whose request waits for room is not evicted, since it is not idle.
 func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	v := newTestServer(t)
-	v.user = 20
+	v.maxUserConns = 20
 	before := runtime.NumGoroutine()
 	requests := strings.Repeat(`{"id":1,"method":"list","params":{}}`+"\n", 64)
 	for range 2000 {
@@ -365,7 +365,7 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 // Pieces of a stream that were read while a slot was held are sent after the slot is released.
 func TestStreamsHoldNoSlots(t *testing.T) {
 	v := newTestServer(t)
-	b := &chattySystem{town: v, piece: strings.Repeat("x", 64<<10)}
+	b := &endlessEvents{server: v, piece: strings.Repeat("x", 64<<10)}
 	v.API = b
 	c := v.dial(1)
 	for range MaxStreams {
@@ -388,16 +388,16 @@ func TestStreamsHoldNoSlots(t *testing.T) {
 	}
 }
 
-// chattySystem sends events forever.
-type chattySystem struct {
+// endlessEvents is an API whose method Events sends events with the value piece forever.
+type endlessEvents struct {
 	API
-	town  *testServer
-	piece string
+	server *testServer
+	piece  string
 }
 
-func (b *chattySystem) Events(ctx context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
+func (b *endlessEvents) Events(ctx context.Context, _ Events, each func(Event) error) (EventsEnd, error) {
 	for {
-		if err := b.town.shares.RunStreamStep(ctx, ClassManyJobs,
+		if err := b.server.shares.RunStreamStep(ctx, ClassManyJobs,
 			func() error { return each(Event{Value: b.piece}) }); err != nil {
 			return EventsEnd{}, err
 		}

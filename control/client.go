@@ -21,9 +21,9 @@ import (
 // reconnectTimeout is how long a client tries to reconnect after its connection has broken.
 const reconnectTimeout = 5 * time.Second
 
-// If the service sends nothing for probeAfter after a request, the client sends a hello. If nothing arrives
-// within probeTimeout after that, the client closes the connection. Without this check it could wait forever,
-// because systemd accepts connections even for a service that cannot start.
+// If the service sends nothing for probeAfter after a request, the client calls the method hello. If nothing arrives
+// within probeTimeout after that, the client closes the connection. Without this check, the client could wait
+// forever, because systemd accepts connections even for a service that cannot start.
 const (
 	probeAfter   = 20 * time.Second
 	probeTimeout = 10 * time.Second
@@ -37,7 +37,7 @@ const readAfterWriteErrorTime = time.Second
 // the connection breaks. Then it repeats the interrupted call once, if executing the call twice does no harm.
 // Examples are a call that changes nothing, and an enqueue with an idempotency key.
 type Client struct {
-	path string
+	path string // path of the socket
 	// dialInProcess returns a connection to a server in this process. If it is nil, the client connects to
 	// path.
 	dialInProcess func() net.Conn
@@ -55,7 +55,7 @@ type clientConn struct {
 	reader   *bufio.Reader // guarded by readMu
 	readOnce sync.Once     // starts readAll's goroutine, which reads until the connection ends
 
-	lastID        atomic.Int64
+	lastID        atomic.Int64 // id of the newest request
 	receivedLines atomic.Int64 // number of lines received
 	gaveUp        atomic.Bool  // checkAlive closed the connection: the service did not answer
 
@@ -68,8 +68,8 @@ type clientConn struct {
 type call struct {
 	result json.RawMessage
 	err    error
-	done   chan struct{}
-	once   sync.Once
+	done   chan struct{}        // closed when the call has ended
+	once   sync.Once            // ends the call
 	pieces chan json.RawMessage // receives the pieces of a stream; nil for other calls
 }
 
@@ -113,11 +113,12 @@ func (u *unreachableError) Unwrap() []error {
 
 // Connect connects to the service if the client is not connected yet.
 func (c *Client) Connect(ctx context.Context) error {
-	_, err := c.connection(ctx)
+	_, err := c.ensureConn(ctx)
 	return err
 }
 
-func (c *Client) connection(ctx context.Context) (*clientConn, error) {
+// ensureConn returns the connection of the client. It connects first if no connection exists, or if it has ended.
+func (c *Client) ensureConn(ctx context.Context) (*clientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.conn != nil && c.conn.endError() == nil && (c.dialInProcess != nil || !c.conn.isClosed()) {
@@ -147,7 +148,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, socket.AccessError(c.path)
-	case err == socket.ErrOverloaded, errors.Is(err, context.Canceled): // a service may be running
+	case err == socket.ErrOverloaded, errors.Is(err, context.Canceled): // not unreachable: a service may be running
 		return nil, err
 	case err != nil:
 		return nil, &unreachableError{c.path, err}
@@ -159,6 +160,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	return nc, nil
 }
 
+// endError returns why the connection has ended. It returns nil if the connection has not ended.
 func (c *clientConn) endError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -284,7 +286,8 @@ func (c *clientConn) deliver(line []byte) error {
 	return nil
 }
 
-// finish ends a call with its result or error. Only the goroutine that sends the call's pieces may call it.
+// finish ends a call with its result or error. It closes the channel pieces, so only the goroutine that sends to
+// this channel may call it.
 func (c *call) finish(result json.RawMessage, err error) {
 	c.once.Do(func() {
 		c.result, c.err = result, err
@@ -295,7 +298,7 @@ func (c *call) finish(result json.RawMessage, err error) {
 	})
 }
 
-// abandon ends a call whose caller has stopped waiting. Pieces of a stream may still arrive for it.
+// abandon ends a call whose caller has stopped waiting. Pieces of a stream may still arrive for this call.
 func (c *call) abandon() { c.once.Do(func() { close(c.done) }) }
 
 // send sends a request and returns its call and its id. It does not wait for the answer.
@@ -331,13 +334,14 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	return o, id, nil
 }
 
-// call sends a request, waits for the answer and stores it in result. If repeatable is true and the connection
-// breaks, it repeats the request once.
+// call sends a request, waits for the answer and stores it in result. It passes the pieces of a stream to the
+// function each, which is nil for other methods. If repeatable is true and the connection breaks, it repeats the
+// request once.
 func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool,
 	each func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectTimeout)
 	for tries := 0; ; {
-		conn, err := c.connection(ctx)
+		conn, err := c.ensureConn(ctx)
 		if err == nil {
 			var sent bool
 			if sent, err = conn.roundTrip(ctx, method, params, result, each); sent {
@@ -394,11 +398,11 @@ func withErrorCode(err error, tries int) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// checkAlive checks whether the service still answers. since is the number of lines that had been received when
-// the request was sent. If the number is unchanged, it sends a hello. It closes the connection if still no line
-// arrives.
-func (c *clientConn) checkAlive(since int64) {
-	if c.receivedLines.Load() != since {
+// checkAlive checks whether the service still answers. linesBefore is the value of receivedLines when the request
+// was sent. If the value is still the same, checkAlive calls the method hello. If no line arrives after that
+// either, it closes the connection.
+func (c *clientConn) checkAlive(linesBefore int64) {
+	if c.receivedLines.Load() != linesBefore {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
@@ -408,15 +412,15 @@ func (c *clientConn) checkAlive(since int64) {
 	select {
 	case <-o.done:
 	case <-time.After(probeTimeout):
-		if c.receivedLines.Load() == since {
+		if c.receivedLines.Load() == linesBefore {
 			c.gaveUp.Store(true)
 			c.netConn.Close()
 		}
 	}
 }
 
-// roundTrip sends one request, waits for the answer and stores it in result. sent reports whether the service
-// may have received the request.
+// roundTrip sends one request, waits for the answer and stores it in result. each is the same as for Client.call.
+// sent reports whether the service may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
 	each func(json.RawMessage) error) (sent bool, err error) {
 	linesReceived := c.receivedLines.Load()
@@ -460,7 +464,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 	return true, o.decode(method, result)
 }
 
-// decode stores the result of an ended call in into, or returns the call's error.
+// decode stores the result of an ended call in the value to which into points, or returns the call's error.
 func (c *call) decode(method string, into any) error {
 	if c.err != nil {
 		return c.err
@@ -485,8 +489,8 @@ func decodeAnswer(method string, raw json.RawMessage, into any) (err error) {
 	return err
 }
 
-// NewIdempotencyKey returns an idempotency key for an enqueue request, with which it can be repeated safely.
-// The key is unique but not secret.
+// NewIdempotencyKey returns an idempotency key. A client can safely repeat an enqueue request that contains this
+// key. The key is unique but not secret.
 func NewIdempotencyKey() string {
 	return strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 }

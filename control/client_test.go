@@ -45,7 +45,7 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 
 // If the function each returns an error while more pieces of the stream arrive, only that call ends. The
 // connection stays open for other calls.
-func TestClientGivesUpUnresponsiveStream(t *testing.T) {
+func TestErrorOfEachEndsOnlyItsCall(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
 	sent, served := make(chan struct{}), make(chan error, 1)

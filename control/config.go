@@ -17,12 +17,12 @@ type ConfigAPI interface {
 	Reload(ctx context.Context, p NoParams) (ReloadResult, error)
 }
 
-// ConfigKey is the name of a setting.
+// ConfigKey holds the parameters of the methods config.get and config.unset: the name of a setting.
 type ConfigKey struct {
 	Key string `json:"key" rule:"nonEmpty,required"`
 }
 
-// ConfigSet names a setting and its new value.
+// ConfigSet holds the parameters of the method config.set: the name of a setting and its new value.
 type ConfigSet struct {
 	Key   string       `json:"key" rule:"nonEmpty,required"`
 	Value SettingValue `json:"value" rule:"setting,required"`

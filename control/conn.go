@@ -18,8 +18,8 @@ import (
 // serverConn is the server's end of one client's connection.
 type serverConn struct {
 	netConn  net.Conn
-	peer     Peer // peer.Right is the user's right at the time of the connection
-	fairConn *fair.Conn
+	peer     Peer       // peer.Right is the user's right at the time of the connection
+	fairConn *fair.Conn // counts what the connection uses of its user's limits
 
 	cancelRequests context.CancelFunc // cancels the requests in progress
 
@@ -35,8 +35,8 @@ type serverConn struct {
 
 // readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's
 // capacity counts towards the user's limit of bytes. The last line needs no newline if it has at most
-// freeConnBytes bytes. A longer one was probably cut off, and parsing it would cost much. If reading fails,
-// readLine returns the part of the line that has arrived.
+// freeConnBytes bytes. A longer one was probably cut off, and parsing it would cost much. first says whether this
+// is the connection's first line. If reading fails, readLine returns the part of the line that has arrived.
 func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -165,7 +165,7 @@ type activeRequest struct {
 	clientReadTimeout time.Duration // how long the client may take to read the answer
 	answerLine        []byte        // the answer; nil until it is ready
 	pieces            []byte        // stream pieces that have not been sent yet
-	inStreamStep      bool          // sendPiece only stores pieces while a stream step runs
+	inStreamStep      bool          // a stream step runs, so sendPiece only stores pieces
 
 	// The next fields are resources that releaseResources releases.
 	hasRoom     bool      // the request counts towards its user's limits
@@ -182,7 +182,6 @@ func activeRequestOf(ctx context.Context) *activeRequest {
 	return t
 }
 
-// releaseResources releases everything that the request holds.
 func (t *activeRequest) releaseResources() {
 	for _, release := range t.releases {
 		release()

@@ -11,14 +11,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// connTable lists the connections that a server serves. No code blocks while it holds the lock. Below the total
-// limit, it scans only one user's connections. So a user who connects very often does not delay other users.
-// The zero connTable is empty.
+// connTable lists the connections that a server serves. No code blocks while it holds the lock. Below the limit for
+// all connections, the method add scans only one user's connections. So a user who connects very often does not
+// delay other users. The zero connTable is empty.
 type connTable struct {
 	openCount atomic.Int64 // number of connections
 
 	mu     sync.Mutex
-	byUser map[int]map[*serverConn]bool // by uid; each user in it has connections; guarded by mu
+	byUser map[int]map[*serverConn]bool // by uid; contains only users with connections; guarded by mu
 	// connsWithoutAccess is the number of connections whose users had no access when they connected. It
 	// is guarded by mu.
 	connsWithoutAccess int
@@ -70,9 +70,8 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	return evicted, nil
 }
 
-// evictLocked removes from the table the connection that has been idle longest, and returns it. It returns nil
-// if no connection is idle. It looks at all given connections, which are at most the share of a user, or all of
-// the service.
+// evictLocked removes one of the given connections from the table and returns it: the one that has been idle
+// longest. It returns nil if none is idle. The given connections are those of one user, or all in the table.
 func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
 	var longestIdle *serverConn
 	var since time.Time

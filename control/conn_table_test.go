@@ -122,7 +122,7 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	add(third, nil, false) // no connection is idle
 	second.endRequest()
 	add(third, second, true)
-	second.beginRequest() // this connection was evicted before
+	second.beginRequest() // this connection has been evicted already
 	third.beginRequest()
 	add(conn(), nil, false)
 	table.remove(first)

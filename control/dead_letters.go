@@ -17,7 +17,7 @@ type DeadLetterAPI interface {
 	DLQClear(ctx context.Context, p ClearParams) (RemovalCount, error)
 }
 
-// DLQList selects dead jobs, newest first.
+// DLQList holds the parameters of the method dlq.list, which lists dead jobs, newest first.
 type DLQList struct {
 	Label  Labels `json:"label,omitempty" rule:"labels"` // the job must have all of these labels
 	Queue  string `json:"queue,omitempty" rule:"queue"`
@@ -36,8 +36,9 @@ func (p DLQList) List() List {
 		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
 }
 
-// DLQRetry puts dead jobs back in the queue: the jobs with the given ids, all dead jobs, or all dead jobs in a
-// batch of the caller. Without ids, one request processes at most MaxSelectedPerRequest jobs.
+// DLQRetry holds the parameters of the method dlq.retry, which puts dead jobs back in the queue: the jobs with the
+// given ids, all dead jobs, or all dead jobs in a batch of the caller. Without ids, one request processes at most
+// MaxSelectedPerRequest jobs.
 type DLQRetry struct {
 	ID      JobID     `json:"id,omitempty" rule:"nonEmpty"`
 	IDs     JobIDs    `json:"ids,omitempty" rule:"selectedIDs"`

@@ -14,8 +14,8 @@ import (
 )
 
 // decodeParams decodes parameters from JSON into a struct and checks them with the ruleset of its type. The
-// error for an unknown name suggests the most similar known name. A field of type json.RawMessage turns into a
-// slice of raw, not a copy.
+// error for an unknown name suggests the most similar known name. A field of type json.RawMessage gets a slice of
+// raw, not a copy.
 func decodeParams(raw json.RawMessage, into any) error {
 	if raw == nil || string(raw) == "null" {
 		raw = json.RawMessage("{}")
@@ -40,9 +40,9 @@ func decodeParams(raw json.RawMessage, into any) error {
 type paramDecoder struct {
 	ruleset *ruleset
 	fields  map[string]reflect.Value // destinations by parameter name
-	// givenNames contains the name of each parameter in the request, with false if the parameter is false or an
-	// empty list. It also contains the names of the value classes of these parameters, with true for each class
-	// that contains the parameter's value.
+	// givenNames contains the names of the parameters in the request. A name has the value true unless the
+	// parameter is false or an empty list. givenNames also contains the names of these parameters' value classes
+	// (see valueClass). Such a name has the value true if the class contains the parameter's value.
 	givenNames map[string]bool
 }
 

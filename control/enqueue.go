@@ -19,8 +19,8 @@ type EnqueueAPI interface {
 	EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueueBatchResult, error)
 }
 
-// Enqueue requests one job. In JSON, the spec's fields, key, next and require_limits are all
-// members of one object.
+// Enqueue holds the parameters of the method enqueue, which adds one job. In JSON, the spec's fields, key, next and
+// require_limits are all members of one object.
 type Enqueue struct {
 	Spec queue.Spec `json:"-"`
 	Key  string     `json:"key" rule:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
@@ -53,8 +53,9 @@ type EnqueueResult struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// EnqueueBatch enqueues all jobs of a batch or none of them. A batch is either one request with Commit and 1 to
-// queue.MaxJobsPerRequest jobs, or several requests with the same Batch. Of several requests, only the last has
+// EnqueueBatch holds the parameters of the method enqueue.batch, which enqueues all jobs of a batch or none of them.
+// A batch is either one request with Commit and 1 to queue.MaxJobsPerRequest jobs, or several requests with the same
+// Batch. Of several requests, only the last has
 // Commit, and each other has at most MaxBatchRequestJobs jobs. The jobs are invisible until the commit, but
 // their ids are already taken. A rejected request adds no jobs. A request with Abort discards the batch.
 type EnqueueBatch struct {
@@ -105,8 +106,8 @@ type EnqueueBatchResult struct {
 	Notes       []string `json:"notes,omitempty"`
 }
 
-// NewQueue is a queue that had no unfinished jobs before this request. The new name may be a typing error, so
-// Near is the existing queue with the most similar name; "" if none is similar.
+// NewQueue is a queue that had no settings and no unfinished jobs before this request. The new name may be a typing
+// error, so SimilarQueue is the existing queue with the most similar name; "" if none is similar.
 type NewQueue struct {
 	Queue        string `json:"queue"`
 	SimilarQueue string `json:"near,omitempty"`

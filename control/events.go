@@ -9,8 +9,9 @@ type EventAPI interface {
 	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
 }
 
-// Events requests events with a number higher than Since. If Since is nil, the service sends all stored events.
-// With Follow and a nil Since, it sends only events that happen later.
+// Events holds the parameters of the method events, which sends the events with a number higher than Since. If
+// Since is nil, the service sends all stored events. With Follow and a nil Since, it sends only events that happen
+// later.
 type Events struct {
 	Since    *int64   `json:"since,omitempty" rule:"eventSeq"`
 	Follow   bool     `json:"follow,omitempty"`
@@ -53,8 +54,8 @@ type Event struct {
 	Target  string `json:"target,omitempty"`
 }
 
-// EventsEnd is the response to Events. LastSeq is the number of the last event that was sent, or Since
-// if there was none.
+// EventsEnd is the response to Events. LastSeq is the number of the last event that was sent, or Since if no event
+// was sent.
 type EventsEnd struct {
 	LastSeq int64 `json:"last"`
 }

@@ -40,12 +40,12 @@ type Reason struct {
 	// Kind is dependency, unique, input, held, paused, time, retry, draining, workers, runner,
 	// queue, user, lock, rate, resource or node.
 	Kind   string `json:"kind"`
-	Key    string `json:"key,omitempty"`
-	Usage  *int   `json:"used,omitempty"`
-	Limit  *int   `json:"most,omitempty"`
-	At     Time   `json:"at"`
-	Text   string `json:"text"` // explanation for the user
-	Advice string `json:"next"` // what the user can do about it
+	Key    string `json:"key,omitempty"`  // cause, such as the key of a lock or the id of a job
+	Usage  *int   `json:"used,omitempty"` // how much of Limit is used now
+	Limit  *int   `json:"most,omitempty"` // limit that the job must wait for
+	At     Time   `json:"at"`             // when the reason ends, if known
+	Text   string `json:"text"`           // explanation for the user
+	Advice string `json:"next"`           // what the user can do about it
 	// Nodes lists the nodes to which the reason applies. It is empty if the reason applies to all nodes, or if
 	// there is only one node.
 	Nodes []string `json:"nodes,omitempty"`

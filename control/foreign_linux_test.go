@@ -51,15 +51,15 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 }
 
 // acceptLine accepts one connection and reads one line. If the connection ends before the end of the line, it
-// returns what it has read. It calls then before it closes the connection.
-func acceptLine(l net.Listener, then func() error) (line string, err error) {
+// returns what it has read. It calls the function beforeClose before it closes the connection.
+func acceptLine(l net.Listener, beforeClose func() error) (line string, err error) {
 	c, err := l.Accept()
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
 	line, _ = bufio.NewReader(c).ReadString('\n') // a connection that ends without a line is a valid result
-	return line, then()
+	return line, beforeClose()
 }
 
 // The client checks at each connection which user runs the server. If another user's server has replaced the

@@ -122,8 +122,8 @@ func TestRightsApplyPerRequest(t *testing.T) {
 	}
 }
 
-// callOnce writes a line twice and reads until the connection ends.
-func callOnce(t *testing.T, socket, line string) string {
+// sendTwice writes a line twice and returns what it reads until the connection ends.
+func sendTwice(t *testing.T, socket, line string) string {
 	t.Helper()
 	c := dial(t, socket)
 	defer c.Close()
@@ -139,16 +139,16 @@ func callOnce(t *testing.T, socket, line string) string {
 // connection.
 func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
-	server, socket := run(t, d)
+	server, socket := runServer(t, d)
 	inside := client(t, socket)
 	if _, err := inside.Hello(t.Context(), HelloParams{}); err != nil {
 		t.Fatal(err)
 	}
 	d.setRight(RightNone)
-	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
+	if got := sendTwice(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
 		t.Errorf("whoami: %s", got)
 	}
-	if got := callOnce(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 ||
+	if got := sendTwice(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 ||
 		!strings.Contains(got, `\"status\" needs read, not none`) {
 		t.Errorf("status: %s", got)
 	}
@@ -164,7 +164,7 @@ func TestUsersWithoutAccessMayAskWhoami(t *testing.T) {
 			t.Fatalf("%d connections are open", server.conns.openCount.Load())
 		}
 	}
-	if got := callOnce(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) ||
+	if got := sendTwice(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) ||
 		!strings.Contains(got, "denied") {
 		t.Errorf("one connection without access too many: %s", got)
 	}

@@ -36,7 +36,8 @@ type GateView struct {
 	RuleStored bool `json:"set"`
 }
 
-// GateSet sets or removes the rule of a shared key, which begins with @.
+// GateSet holds the parameters of the method gate.set, which sets or removes the rule of a shared key. A shared key
+// begins with @.
 type GateSet struct {
 	Key   string  `json:"key" rule:"sharedKey,required"`
 	Lock  *int    `json:"lock,omitempty" rule:"lock"`      // maximum number of running jobs, 1 to 10000

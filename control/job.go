@@ -95,13 +95,13 @@ type JobDetail struct {
 	// StdoutBytes is the number of bytes that the last attempt wrote to its standard output, including bytes
 	// that were not stored. It is 0 while the job is running or if the output was removed.
 	StdoutBytes int64 `json:"stdout_bytes"`
-	// Result is the JSON that the last attempt has reported as its result; null without a report.
+	// Result is the JSON that the last attempt has reported as its result; null if it has reported none.
 	Result json.RawMessage `json:"result"`
 	// Spec contains all fields of the job as parameters of the method enqueue, even those that this client does
 	// not know.
 	Spec map[string]any `json:"spec"`
-	// History holds the newest attempts, at most 100 and 256 KiB. If the request has history_before, only
-	// attempts with a lower number are included. HistoryTotal is the number of all attempts.
+	// History holds the newest attempts, at most 100 attempts and at most 256 KiB. If the request has
+	// history_before, only attempts with a lower number are included. HistoryTotal is the number of all attempts.
 	History      []Attempt `json:"history"`
 	HistoryTotal int       `json:"history_total"`
 }
@@ -142,10 +142,10 @@ type JobProgress struct {
 type JobViewContext struct {
 	CurrentTime    queue.Millis
 	Order          queue.Order
-	EnqueuedTotal  int64
-	User           string // name of the user that the job runs as
-	HeldUnits      map[string][]string
-	Owner          string // name of the user who enqueued the job
+	EnqueuedTotal  int64               // number of jobs ever enqueued
+	User           string              // name of the user that the job runs as
+	HeldUnits      map[string][]string // see Job.HeldUnits
+	Owner          string              // name of the user who enqueued the job
 	PausedAt       queue.Millis
 	PausedBy       string        // name of the user who paused the job
 	TypicalRuntime time.Duration // usual run time of similar jobs, 0 if unknown
@@ -266,6 +266,7 @@ func exitCodeOrNil(n int64) *int64 {
 	return &n
 }
 
+// durationMillis returns the milliseconds from one time to another. It returns nil if one of the times is not set.
 func durationMillis(from, to queue.Millis) *int64 {
 	if from == 0 || to == 0 {
 		return nil

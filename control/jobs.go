@@ -24,7 +24,7 @@ type Show struct {
 	WithoutEnv bool `json:"without_env,omitempty"`
 }
 
-// List selects jobs, newest first.
+// List holds the parameters of the method list, which lists the selected jobs, newest first.
 type List struct {
 	// State selects jobs in any of these states. "waiting" means blocked, held, pending and failed;
 	// "done" means completed.
@@ -49,7 +49,8 @@ type JobPage struct {
 	Next *string `json:"next"`
 }
 
-// Wait waits until all of the given jobs have ended. With Any, it waits until one of them has.
+// Wait holds the parameters of the method wait, which waits until all of the given jobs have ended. With Any, the
+// method waits until one of them has ended.
 type Wait struct {
 	ID      JobID    `json:"id,omitempty" rule:"nonEmpty"`
 	IDs     JobIDs   `json:"ids,omitempty" rule:"waitIDs"`

@@ -31,6 +31,7 @@ type exchange struct {
 	io.Writer
 }
 
+// exchangeWith serves an API and returns a connection to it.
 func exchangeWith(t *testing.T, api API) *exchange {
 	t.Helper()
 	c := dial(t, serve(t, api))

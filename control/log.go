@@ -18,9 +18,9 @@ import (
 const maxLoggedIDs = 3
 
 // logLevel returns the level at which a request is logged. By default the log contains the requests that have
-// changed something. Requests that read, enqueue or type get no line, because they are too frequent. Requests
-// that were rejected or changed nothing get no line either: a user can send any number of such requests, and
-// could fill the disk with log lines.
+// changed something. It contains no requests that read, enqueue a job, or type into a terminal, because these are
+// too frequent. It does not contain requests that were rejected or changed nothing either: a user can send any
+// number of such requests, and could fill the disk with log lines.
 func (m *Method) logLevel(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(RightSubmit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"
@@ -46,7 +46,7 @@ type logLimiter struct {
 	users map[int]*loggedLines // by uid; guarded by mu
 }
 
-// loggedLines counts the log lines of one user in the current period of requestLogWindow.
+// loggedLines counts the log lines of one user in the current period, whose length is requestLogWindow.
 type loggedLines struct {
 	windowStart  time.Time // start of the period
 	writtenLines int       // lines written in the period

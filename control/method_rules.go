@@ -22,8 +22,8 @@ const (
 	maxEventSeq          = 1e18           // highest number of an event
 	maxWeight            = 1000           // maximum weight of a queue
 	maxJobCount          = 1e9            // maximum value of a parameter that is a number of jobs
-	maxBytes             = 1 << 50
-	MaxScheduleNameBytes = 100 // maximum length of a schedule's name in bytes
+	maxBytes             = 1 << 50        // maximum value of a parameter that is a number of bytes
+	MaxScheduleNameBytes = 100            // maximum length of a schedule's name in bytes
 )
 
 // quoteNames returns the names in a list, which are separated by spaces, in quotes and with commas in between.
@@ -33,8 +33,8 @@ func numberBetween(low, high float64) queue.Constraint {
 	return queue.Constraint{Range: &queue.Range{Min: low, Max: high}}
 }
 
-// constraints returns the constraints on parameters. The tag "rule" of a parameter names one of them. This is a
-// function, because a variable would link the glob parser into the client.
+// constraints returns the constraints on parameters. The tag "rule" of a parameter names one of them. constraints
+// is a function, because a variable would link the glob parser into the client.
 func constraints() map[string]queue.Constraint {
 	states := append(queue.StateNames(queue.States()), "waiting", "done")
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
@@ -176,7 +176,6 @@ const (
 	classAudit = "event:audit"
 )
 
-// hasPriority reports whether a spec sets a priority.
 func hasPriority(s queue.Spec) bool { return s.Priority != nil }
 
 // valueClasses returns the value classes of parameters. The key is the name in the parameter's tag "rule".
@@ -198,7 +197,7 @@ func valueClasses() map[string][]valueClass {
 // conditionRow is a condition on the parameters of some types. Its lists of names are texts separated by
 // spaces.
 type conditionRow struct {
-	types   string
+	types   string // names of the types of parameters
 	kind    *conditionKind
 	a, b    string // the two sets of parameters
 	message string

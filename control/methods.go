@@ -18,15 +18,16 @@ type Method struct {
 
 // endpoint implements a method. It also describes the types of the method's parameters and results.
 type endpoint struct {
-	decode               func(raw json.RawMessage) (params any, err error)
+	decode func(raw json.RawMessage) (params any, err error) // parses parameters
+	// call calls the method of api. The method sends its notifications with the function notify.
 	call                 func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
 	params               reflect.Type
 	notification, result reflect.Type // notification is nil if the method sends no notifications
 	readOnly             bool         // the method changes nothing
 }
 
-// Methods returns the table of methods. It builds the table at the first call, so that other programs need no
-// time for it.
+// Methods returns the table of methods. It builds the table at the first call, so that programs that do not need
+// the table lose no time.
 func Methods() []Method {
 	methodTable.once.Do(func() {
 		methodTable.rows = buildMethods()

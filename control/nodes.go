@@ -40,12 +40,13 @@ type NodeList struct {
 	Next  string     `json:"next,omitempty"`
 }
 
-// NodeName is the name of a node.
+// NodeName holds the parameters of the method node.rm: the name of a node.
 type NodeName struct {
 	Name string `json:"name" rule:"name,required"`
 }
 
-// NodeDrain stops a node from claiming jobs or, with EndDrain, lets it claim jobs again.
+// NodeDrain holds the parameters of the method node.drain, which stops a node from claiming jobs or, with EndDrain,
+// lets it claim jobs again.
 type NodeDrain struct {
 	Name     string `json:"name" rule:"name,required"`
 	EndDrain bool   `json:"off,omitempty"`

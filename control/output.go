@@ -106,9 +106,9 @@ func (p *OutputPiece) AppendTo(text []byte) []byte {
 // MaxTypedBytes is the maximum number of bytes that one request may type into a terminal.
 const MaxTypedBytes = 64 << 10
 
-// Attach types Text or Base64 into the terminal of a job, at most MaxTypedBytes bytes. Rows and Cols,
-// which must be set together, change the terminal's size. Controls requests the control sequences
-// with which the job has changed the modes of its terminal.
+// Attach holds the parameters of the method attach, which types Text or Base64 into the terminal of a job, at most
+// MaxTypedBytes bytes. Rows and Cols, which must be set together, change the terminal's size. Controls requests the
+// control sequences with which the job has changed the modes of its terminal.
 type Attach struct {
 	ID       JobID  `json:"id" rule:"nonEmpty,required"`
 	Attempt  int    `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the running one
@@ -120,7 +120,7 @@ type Attach struct {
 	Controls bool   `json:"controls,omitempty"`
 }
 
-// AttachResult is the response to Attach. Taken is the number of typed bytes that the terminal accepted; the
+// AttachResult is the response to Attach. Written is the number of typed bytes that the terminal accepted; the
 // client can type the rest once the job has read some of them. Controls is the answer to Attach.Controls.
 type AttachResult struct {
 	Attempt  int    `json:"attempt"`

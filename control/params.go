@@ -27,8 +27,8 @@ const (
 // a few such requests in progress.
 const manyJobIDs = 100
 
-// JobID is the id of a job. In JSON it is a text or an integer, which represents its decimal text. A value that
-// is too long for an id is truncated; no job has such an id.
+// JobID is the id of a job. In JSON it is a text or an integer; the id is then the integer's decimal text. A value
+// that is too long for an id is truncated; no job has such an id.
 type JobID string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -41,18 +41,19 @@ func (j *JobID) UnmarshalJSON(raw []byte) error {
 func readJobID(raw []byte) (string, error) {
 	if raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9' {
 		if len(raw) <= maxRequestIDBytes && !strings.ContainsAny(string(raw), ".eE") {
-			return asID(string(raw)), nil
+			return shortenInvalidID(string(raw)), nil
 		}
 	} else if raw[0] == '"' {
 		var s string
 		if err := json.Unmarshal(raw, &s); err == nil {
-			return asID(s), nil
+			return shortenInvalidID(s), nil
 		}
 	}
 	return "", fmt.Errorf("must be a job id: text or an integer")
 }
 
-func asID(s string) string {
+// shortenInvalidID returns a valid id unchanged, and shortens any other text.
+func shortenInvalidID(s string) string {
 	if queue.ValidID(s) {
 		return s
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// list returns a JSON list of n equal elements.
 func list(n int, element string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
 }

@@ -57,7 +57,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	return json.Marshal(params)
 }
 
-// QuerySchema returns the schema of a parameter in the form in which QueryParams reads it from a query. There,
+// QuerySchema returns the schema of a parameter in the form in which QueryParams reads it from a query. In a query,
 // a list or a map is written as one NAME=… for each entry, and any other value as one NAME=….
 func QuerySchema(property map[string]any) map[string]any {
 	s := maps.Clone(property)

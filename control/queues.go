@@ -16,6 +16,7 @@ type QueueAPI interface {
 	// QueuePause prevents the jobs of a queue, or of all queues, from starting, even after a restart. The pause
 	// ends with QueueResume or at a given time.
 	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
+	// QueueResume ends the pause of a queue, or of all queues.
 	QueueResume(ctx context.Context, p QueueName) (QueueList, error)
 	// QueueRemove deletes the settings of an empty queue.
 	QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error)
@@ -72,8 +73,8 @@ const (
 	MaxQueueDefaultsBytes = 2 << 10
 )
 
-// QueueSet changes the settings of a queue. Fields that are nil stay unchanged. Default is an object of job
-// fields; the value null removes the default of a field.
+// QueueSet holds the parameters of the method queue.set, which changes the settings of a queue. Fields that are nil
+// stay unchanged. Default is an object of job fields; the value null removes the default of a field.
 type QueueSet struct {
 	Name        string          `json:"name" rule:"queue,required"`
 	Concurrency *int            `json:"concurrency,omitempty" rule:"concurrency"`
@@ -120,8 +121,8 @@ func (a *RetentionAge) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// QueuePause pauses one queue, or all queues: their jobs do not start until the queue is resumed, until a given
-// time, or for a given duration.
+// QueuePause holds the parameters of the method queue.pause, which pauses one queue, or all queues. Jobs of a paused
+// queue do not start until the queue is resumed, until a given time, or for a given duration.
 type QueuePause struct {
 	Name             string   `json:"name,omitempty" rule:"queue"`
 	All              bool     `json:"all,omitempty"`
@@ -131,13 +132,13 @@ type QueuePause struct {
 	PauseRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or For
 }
 
-// QueueName selects one queue, or all queues.
+// QueueName holds the parameters of the method queue.resume: the name of one queue, or All for all queues.
 type QueueName struct {
 	Name string `json:"name,omitempty" rule:"queue"`
 	All  bool   `json:"all,omitempty"`
 }
 
-// QueueRemove removes the settings of a queue.
+// QueueRemove holds the parameters of the method queue.rm, which removes the settings of a queue.
 type QueueRemove struct {
 	Name string `json:"name" rule:"queue,required"`
 }

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// answeringServer starts a service that answers each request with the same result. It calls asked at each
-// request; if asked returns false, it closes the connection after the answer. The returned channel is closed
+// answeringServer starts a server that answers each request with the same result. It calls the function asked at
+// each request. If asked returns false, it closes the connection after the answer. It closes the returned channel
 // when the first connection is closed.
 func answeringServer(
 	t *testing.T, result string, asked func(connection int) (more bool),
@@ -138,7 +138,7 @@ func TestClientClosesBrokenConnections(t *testing.T) {
 			before = open()
 		}
 	}
-	if now := open(); now > before+5 { // some may be open that the service is about to close
+	if now := open(); now > before+5 { // the service may not have closed all connections yet
 		t.Errorf("%d descriptors are open after 20 connections, %d after 5", now, before)
 	}
 }

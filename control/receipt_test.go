@@ -7,7 +7,7 @@ import (
 )
 
 // EnqueueResult.UnmarshalJSON, which uses no reflection, decodes every field.
-func TestReceiptsAreReadCompletely(t *testing.T) {
+func TestEnqueueResultIsDecodedCompletely(t *testing.T) {
 	want := EnqueueResult{ID: "a", Seq: 7, Duplicate: true, UnenforcedLimits: []string{"cpus"},
 		NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
 	for v, i := reflect.ValueOf(want), 0; i < v.NumField(); i++ {

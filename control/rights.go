@@ -14,6 +14,7 @@ const (
 	RightAdmin   Right = "admin"
 )
 
+// rights lists all rights, the weakest first.
 var rights = []Right{RightNone, RightRead, RightSubmit, RightOperate, RightAdmin}
 
 // Rights returns the rights that can be granted to a user, the weakest first.
@@ -25,7 +26,7 @@ func (r Right) Covers(other Right) bool {
 	return need >= 0 && have >= need
 }
 
-// Included returns the right itself and all weaker ones, the weakest first.
+// Included returns the right itself and all weaker ones except RightNone, the weakest first.
 func (r Right) Included() []Right { return rights[1 : 1+max(0, slices.Index(rights, r))] }
 
 // Access holds the rights of users and groups. The keys are uids and gids.

@@ -9,7 +9,7 @@ import (
 
 // Each method needs the rights that the documentation names, for the caller's own jobs and for
 // other users' jobs.
-func TestRightsAreTheContracts(t *testing.T) {
+func TestMethodsNeedDocumentedRights(t *testing.T) {
 	want := `hello read read
 whoami none none
 enqueue submit admin

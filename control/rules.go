@@ -30,7 +30,7 @@ type param struct {
 	name, doc string
 	required  bool
 	queue.Constraint
-	fields       *fieldSet // if the parameter is an object of job fields; otherwise nil
+	fields       *fieldSet // job fields that the parameter may have; nil if it is not an object of job fields
 	valueClasses []valueClass
 }
 
@@ -49,7 +49,7 @@ type valueClass struct {
 	schema    schema // the schema that accepts exactly these values
 }
 
-// param returns the parameter with a name, or nil.
+// param returns the parameter with a name. It returns nil if there is no such parameter.
 func (r *ruleset) param(name string) *param {
 	for i := range r.params {
 		if r.params[i].name == name {
@@ -59,9 +59,9 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// paramCondition is a condition on two sets of parameters: which of the sets must have a parameter that is
-// given. A parameter that is false or an empty list counts as not given. The error names the first given
-// parameter of set A; if none is given, it names the first of the set.
+// paramCondition is a condition on two sets of parameters. It says of which sets a request must contain parameters.
+// A parameter that is false or an empty list counts as not given. The error names the first given
+// parameter of set A; if none is given, it names the first parameter of set A.
 type paramCondition struct {
 	kind       *conditionKind
 	setA, setB []string
@@ -69,7 +69,8 @@ type paramCondition struct {
 }
 
 // conditionKind is a kind of condition. The arguments of accepts say whether a parameter of set A and of set B
-// is given. The arguments of toSchema are the schemas of requests in which one is given.
+// is given. The arguments of toSchema are the schemas of requests in which a parameter of set A, and one of set B, is
+// given.
 type conditionKind struct {
 	accepts  func(a, b bool) bool
 	toSchema func(a, b schema) schema
@@ -171,7 +172,6 @@ func rulesOf(t reflect.Type) *ruleset {
 	return rulesets.all[t]
 }
 
-// buildRulesets builds the rulesets of all methods.
 func buildRulesets() map[reflect.Type]*ruleset {
 	all, docs, rows := map[reflect.Type]*ruleset{}, parameterDocs(), conditionRows()
 	constraints, fields, classes := constraints(), fieldSets(), valueClasses()

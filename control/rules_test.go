@@ -7,7 +7,7 @@ import (
 
 // A condition on two sets of parameters has two errors: one if no parameter is given, and one if parameters
 // exclude each other. Each error names a parameter that was given or could be given.
-func TestGroupErrorsNameTheFault(t *testing.T) {
+func TestConditionErrorsNameParameters(t *testing.T) {
 	const pick = `ids: no jobs given; set parameter "id", "ids" or "all", or select jobs with "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"`
 	for _, c := range []struct {
 		into    any

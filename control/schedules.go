@@ -27,8 +27,8 @@ type ScheduleAPI interface {
 	ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error)
 }
 
-// ScheduleAdd adds a schedule. In JSON, its members and the fields of the jobs' spec are in one object. The job
-// field jitter is called backoff_jitter there.
+// ScheduleAdd holds the parameters of the method schedule.add, which adds a schedule. In JSON, its members and the
+// fields of the jobs' spec are in one object. The job field jitter is called backoff_jitter there.
 type ScheduleAdd struct {
 	Name string `json:"name" rule:"scheduleName,required"`
 	Cron string `json:"cron" rule:"nonEmpty,required"`
@@ -56,6 +56,7 @@ func WithScheduleFieldNames(err error) error {
 	return err
 }
 
+// decode parses the parameters: fields of the schedule, and fields of its jobs' spec.
 func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 	d, spec := newParamDecoder(p), []byte{'{'}
 	err := queue.EachMember(raw, func(name string, value json.RawMessage) error {
@@ -98,7 +99,6 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 	return encodeJob(m, p)
 }
 
-// scheduleSchema returns the schema of ScheduleAdd.
 func scheduleSchema() schema {
 	s := jobSchema(&fieldSet{excludedFields: excludedScheduleFields, isNewJob: true})
 	fields := s["properties"].(schema)
@@ -110,7 +110,7 @@ func scheduleSchema() schema {
 // single job.
 var excludedScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
 
-// ScheduleName is the name of a schedule.
+// ScheduleName holds the parameters of the methods that concern one schedule: the schedule's name.
 type ScheduleName struct {
 	Name string `json:"name" rule:"name,required"`
 }

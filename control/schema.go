@@ -53,6 +53,7 @@ func withSchemaVersion(s schema) schema {
 // ResultSchema returns the JSON Schema of a struct type.
 func ResultSchema(t reflect.Type) map[string]any { return schemaOf(t) }
 
+// schemaOfKinds returns the schema that accepts all values of the given JSON types.
 func schemaOfKinds(kinds ...string) schema {
 	if len(kinds) == 1 {
 		return schema{"type": kinds[0]}
@@ -312,7 +313,7 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 }
 
 // addEntryConstraint adds the parts of a constraint that concern the number of entries of a list or map, and
-// the entries. least and most are the schema's keywords for the number.
+// the entries. least and most are the schema's keywords for the smallest and the largest number.
 func addEntryConstraint(s schema, c *queue.Constraint, entries, least, most string) {
 	setNonZero(s, schema{least: c.MinItems, most: c.MaxItems, "uniqueItems": c.NoDuplicates})
 	entry, _ := s[entries].(schema)

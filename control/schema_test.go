@@ -50,9 +50,8 @@ func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
 
 var testDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}
 
-// accepts returns the error if a method rejects the parameters, whatever the state of the queue is. It returns
-// nil if the method accepts them.
-func accepts(m *Method, raw string) error {
+// checkParams returns an error if a method rejects the parameters, whatever the state of the queue is.
+func checkParams(m *Method, raw string) error {
 	if err := queue.CheckJSON([]byte(raw)); err != nil {
 		return err
 	}
@@ -83,14 +82,15 @@ func accepts(m *Method, raw string) error {
 // A method rejects a request without parameters exactly if its schema does.
 func TestSchemasDeclareRequiredParameters(t *testing.T) {
 	for i, s := range Schemas() {
-		err := accepts(&Methods()[i], "{}")
+		err := checkParams(&Methods()[i], "{}")
 		if permitted := permits(t, compileSchema(t, s.Method, s.Params), "{}"); permitted != (err == nil) {
 			t.Errorf("%s: the schema permits {}: %t; the method says: %v", s.Method, permitted, err)
 		}
 	}
 }
 
-// Every parameter has a description. A type that is a list of one name is written as a plain string.
+// Every parameter has a description. If a schema allows only one type, it contains the type as a string, not as a
+// list.
 func TestSchemasDescribeEveryParameter(t *testing.T) {
 	for _, s := range Schemas() {
 		properties := s.Params["properties"].(schema)
@@ -158,6 +158,7 @@ func TestRulesetsNameEveryParameter(t *testing.T) {
 	}
 }
 
+// jobFields returns the names of all job fields, with their aliases and backoff_jitter.
 func jobFields() []string {
 	names := []string{backoffJitter}
 	for _, f := range queue.Fields() {
@@ -191,7 +192,7 @@ func probes(property schema) []string {
 		`"1"`, `"10/m"`, `"90s"`, `"never"`, `"2027-01-01T00:00:00Z"`, `"022"`, `"1GiB"`, `"é"`, `"a\u0000b"`, "[]",
 		`["a"]`, "[1]", "[256]", `[true]`, "[[]]", "{}", `{"a":"b"}`, `{"":"b"}`, `{"a":1}`, `{"a":null}`,
 		`"` + strings.Repeat("x", 129) + `"`, `"` + strings.Repeat("x", 257) + `"`,
-		`"/` + strings.Repeat("x", 5000) + `"`, list(300, "1"), list(70, `"dead"`), list(1001, `"a"`), object(40),
+		`"/` + strings.Repeat("x", 5000) + `"`, list(300, "1"), list(70, `"dead"`), list(1001, `"a"`), jsonObject(40),
 	}
 	collect := func(of schema) {
 		for _, bound := range []string{"minimum", "maximum", "exclusiveMinimum"} {
@@ -220,7 +221,8 @@ func probes(property schema) []string {
 	return list
 }
 
-func object(n int) string {
+// jsonObject returns a JSON object with n members whose values are texts.
+func jsonObject(n int) string {
 	var all []string
 	for i := range n {
 		all = append(all, `"k`+strings.Repeat("x", i)+`":"1"`)
@@ -228,9 +230,9 @@ func object(n int) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// inContent lists parameters whose values a schema cannot describe completely. For these, the schema accepts
-// all values that the method accepts, and some more.
-var inContent = map[string]string{
+// looseSchemas lists parameters whose values a schema cannot describe completely. For these, the schema accepts
+// all values that the method accepts, and some more. The value says which ones.
+var looseSchemas = map[string]string{
 	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
 
@@ -243,10 +245,10 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 			for _, value := range probes(p.(schema)) {
 				params := maps.Clone(base)
 				params[name] = value
-				raw := written(params)
-				err := accepts(m, raw)
+				raw := encodeParams(params)
+				err := checkParams(m, raw)
 				permitted := permits(t, compiled, raw)
-				if permitted == (err == nil) || permitted && inContent[name] != "" {
+				if permitted == (err == nil) || permitted && looseSchemas[name] != "" {
 					continue
 				}
 				t.Errorf("%s: the schema permits %.150s: %t; the method says: %.200v", s.Method, raw, permitted, err)
@@ -266,7 +268,7 @@ func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[str
 			`"@hourly"`, `{"A":"/x"}`, `{"priority":1}`} {
 			params := maps.Clone(e)
 			params[name] = value
-			if raw := written(params); permits(t, s, raw) && accepts(m, raw) == nil {
+			if raw := encodeParams(params); permits(t, s, raw) && checkParams(m, raw) == nil {
 				return e
 			}
 		}
@@ -275,7 +277,7 @@ func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[str
 	return examples[0]
 }
 
-func written(params map[string]string) string {
+func encodeParams(params map[string]string) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		all = append(all, `"`+name+`":`+params[name])

@@ -30,7 +30,7 @@ const (
 	reservedAdminConns    = 8                // number of connections reserved for root and admins
 	maxConnsWithoutAccess = 8                // maximum number of connections of users without access
 	maxLineWithoutAccess  = 64 << 10         // maximum bytes of a request line of a user without access
-	hangUpInterval        = time.Second      // interval of the checks whether a half-closed client has gone
+	hangUpInterval        = time.Second      // interval of checks whether a client that sends no more has disconnected
 	stopTimeout           = time.Second      // time for requests in progress when the service stops
 )
 
@@ -76,10 +76,10 @@ type Server struct {
 	log        *slog.Logger
 	peerOf     func(net.Conn) (Peer, error)
 
-	stopping context.Context // ends when Run must stop
-	stop     context.CancelFunc
+	stopping context.Context    // ends when Run must stop
+	stop     context.CancelFunc // ends stopping
 
-	conns connTable
+	conns connTable // connections that are served
 
 	denialLoggedAt atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
 	logLimiter     logLimiter   // limits how many log lines each user causes

@@ -32,8 +32,9 @@ const maxRoomWait = 5 * time.Second
 // grants slots (permissions for heavy work) to users round robin. Its methods are safe for concurrent use. See
 // docs/decisions/0071.
 type UserLimits struct {
-	conns          *fair.Conns
-	helpers, slots *fair.Limiter
+	conns   *fair.Conns
+	helpers *fair.Limiter // extra goroutines; see AcquireHelper
+	slots   *fair.Limiter // see SlotClass
 }
 
 // NewUserLimits returns limits of which nothing is in use.
@@ -58,7 +59,7 @@ const (
 	ClassManyJobs                  // a read about many jobs (lists, selections, events, counts), or of output
 	classDecoding                  // decoding a request of more than freeConnBytes bytes
 	classLarge                     // processing a request of more than largeRequestBytes bytes
-	classCount
+	classCount                     // number of classes
 )
 
 // These are numbers of slots. Ordinary users are all users except admins.
@@ -69,8 +70,8 @@ const (
 	// manySlots is how many of the readSlots all ordinary users together may use for ClassManyJobs. Each user
 	// may use one.
 	manySlots     = 2
-	decodingSlots = 2 // number of slots; each user may hold at most one
-	largeSlots    = 2 // number of slots; each user may hold at most one
+	decodingSlots = 2 // number of slots for classDecoding; each user may hold at most one
+	largeSlots    = 2 // number of slots for classLarge; each user may hold at most one
 )
 
 // These are indexes of the bounds in slotBounds.

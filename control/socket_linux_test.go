@@ -7,7 +7,6 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-// tempSocket returns a path for a socket.
 func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
 // ownerOnly returns permissions that admit only the owner of the socket and root.

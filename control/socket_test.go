@@ -25,10 +25,10 @@ import (
 
 // fakeAPI is an API whose Show returns a given error. Methods that are not defined below panic.
 type fakeAPI struct {
-	onConcurrencyLimit func() // value for Server.OnConcurrencyLimit; nil leaves the default
-	patience           *time.Duration
+	onConcurrencyLimit func()         // value for Server.OnConcurrencyLimit; nil leaves the default
+	patience           *time.Duration // value for Server.StreamReadTimeout; nil leaves the default
 	API
-	err        error
+	err        error        // error that Show returns
 	sentEvents atomic.Int64 // number of events that the method Events has sent
 }
 
@@ -57,11 +57,12 @@ func (allowAll) Refuse(*Peer, string, Right) error  { return queue.ErrDenied }
 // serve runs a server for an API and returns its socket.
 func serve(t *testing.T, api API) (socket string) {
 	t.Helper()
-	_, socket = run(t, api)
+	_, socket = runServer(t, api)
 	return socket
 }
 
-func run(t *testing.T, api API) (server *Server, path string) {
+// runServer runs a server for an API until the test ends. If the API is also an Authorizer, the server uses that.
+func runServer(t *testing.T, api API) (server *Server, path string) {
 	t.Helper()
 	path = tempSocket(t)
 	l, err := socket.Listen(path, ownerOnly())

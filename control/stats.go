@@ -39,8 +39,8 @@ type Stats struct {
 	Since Time   `json:"since"` // start of the range; not earlier than the oldest period that is kept
 	Until Time   `json:"until"` // end of the range; the last period may not be over yet
 	// Queues holds statistics of each queue for which something was recorded, by name, at most 1,000. The entry
-	// (others) combines the remaining queues. It also includes, per period, all but the first 64 of the queues
-	// without settings.
+	// (others) combines the remaining queues. Of the queues without settings, only the first 64 of each period have
+	// their own entry; (others) also includes the others.
 	Queues []QueueStats `json:"queues"`
 	// Periods holds statistics of all queues together for each period in which something was recorded, the
 	// oldest first.

@@ -16,13 +16,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slowAPI is an API whose method Show closes began. Show then waits until release is closed or its context
-// ends.
+// slowAPI is an API with a slow method Show. Show closes the channel began, and then waits until the channel release
+// is closed or the context of the call ends.
 type slowAPI struct {
 	fakeAPI
 	began   chan struct{}
 	release chan struct{}
-	done    chan struct{} // closed when the context of Show has ended
+	done    chan struct{} // Show closes this channel when its context has ended
 }
 
 func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
@@ -36,9 +36,9 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	}
 }
 
-// stopping returns a server that is stopped while it processes a Show. The result of the call is sent to
-// answer. The channel ended is closed when Run has returned.
-func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
+// stopDuringShow stops a server while the server processes a call of Show. It sends the result of the call to answer.
+// It closes the channel ended when Server.Run has returned.
+func stopDuringShow(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
 	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}
 	path := tempSocket(t)
 	l, err := socket.Listen(path, ownerOnly())
@@ -74,7 +74,7 @@ func stopping(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{
 
 // Requests in progress when the service stops are still answered.
 func TestStopWaitsForShortRequests(t *testing.T) {
-	api, answer, ended := stopping(t)
+	api, answer, ended := stopDuringShow(t)
 	select {
 	case <-ended:
 		t.Error("the server ended while a request was in progress")
@@ -92,7 +92,7 @@ func TestStopWaitsForShortRequests(t *testing.T) {
 // Requests that take longer than stopTimeout are cancelled.
 func TestStopCancelsLongRequests(t *testing.T) {
 	began := time.Now()
-	_, answer, ended := stopping(t)
+	_, answer, ended := stopDuringShow(t)
 	if err := <-answer; !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("the answer: %v", err)
 	}

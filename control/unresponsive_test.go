@@ -49,7 +49,7 @@ func TestClientGivesUpUnresponsiveService(t *testing.T) {
 	}
 }
 
-// The client also returns that error if a service stops sending after it has answered earlier requests.
+// The client also gives up if a service stops sending after it has answered earlier requests.
 func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

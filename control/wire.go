@@ -57,12 +57,14 @@ func ErrorCodeInfoOf(err error) ErrorCodeInfo {
 	return ErrorCodes[len(ErrorCodes)-1]
 }
 
+// rpcError is the error in an answer, as JSON-RPC 2.0 defines it.
 type rpcError struct {
 	Code    int          `json:"code"`
 	Message string       `json:"message"`
 	Data    rpcErrorData `json:"data"`
 }
 
+// rpcErrorData is the member data of an rpcError. It holds the parts of a queue.Error.
 type rpcErrorData struct {
 	Code  queue.Code `json:"code"`
 	Field string     `json:"field,omitempty"`
@@ -195,7 +197,7 @@ type reply struct {
 }
 
 // parseReply parses a line from the service. It does only what is necessary, because a client that makes one
-// call spends much of its time here.
+// call spends much of its time in parseReply.
 func parseReply(line []byte) (m reply, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return m, err
@@ -261,7 +263,7 @@ var errAnswerTooLong = queue.Errorf(queue.CodeTooLarge,
 	"the response is longer than %d bytes; request fewer items or lines", MaxLineBytes)
 
 // appendNotification appends the line of a notification. The line contains the id of the request that opened
-// the stream. Most notifications are pieces of output, which it encodes by a special, faster path.
+// the stream. Most notifications are pieces of output, for which appendNotification uses a faster encoding.
 func appendNotification(to []byte, method string, id json.RawMessage, value any) ([]byte, error) {
 	const ends = "}}}" // these braces close the piece, the parameters and the notification
 	p, _ := value.(OutputPiece)
@@ -282,6 +284,7 @@ func appendNotification(to []byte, method string, id json.RawMessage, value any)
 	return append(append(to, line...), '\n'), err
 }
 
+// notificationParams holds the id of the request that opened a stream, and one piece of the stream.
 type notificationParams struct {
 	ID    json.RawMessage `json:"id"`
 	Value any             `json:"value"`

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrorCodes contains exactly the codes, numbers and exit statuses that the documentation lists.
-func TestFailuresAreTheContracts(t *testing.T) {
+func TestErrorCodesMatchDocumentation(t *testing.T) {
 	want := `invalid -32602 2 no
 invalid_request -32600 2 no
 parse -32700 2 no

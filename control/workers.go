@@ -18,24 +18,25 @@ type WorkerAPI interface {
 	WorkerList(ctx context.Context, p NoParams) (WorkerList, error)
 }
 
-// WorkerStart is the number of workers to add. nil means 1.
+// WorkerStart holds the parameters of the method worker.start: the number of workers to add. nil means 1.
 type WorkerStart struct {
 	Count *int `json:"count,omitempty" rule:"someWorkers"`
 }
 
-// WorkerStop removes Count workers, or all of them. Running jobs get Timeout (nil means DefaultStopTimeout) to
-// finish. Jobs that are still running then are ended and put back in the queue.
+// WorkerStop holds the parameters of the method worker.stop, which removes Count workers, or all of them. Running
+// jobs get Timeout (nil means DefaultStopTimeout) to finish. Jobs that are still running then are ended and put back
+// in the queue.
 type WorkerStop struct {
 	Count   *int      `json:"count,omitempty" rule:"someWorkers"`
 	All     bool      `json:"all,omitempty"`
 	Timeout *Duration `json:"timeout,omitempty" rule:"duration"`
-	Force   bool      `json:"force,omitempty"`
+	Force   bool      `json:"force,omitempty"` // the same as a Timeout of 0
 }
 
 // DefaultStopTimeout is how long the method worker.stop waits by default for running jobs to finish.
 const DefaultStopTimeout = 30 * time.Second
 
-// WorkerScale sets the number of workers.
+// WorkerScale holds the parameters of the method worker.scale, which sets the number of workers.
 type WorkerScale struct {
 	Count int `json:"count" rule:"workers,required"`
 }
@@ -45,12 +46,12 @@ type WorkerCount struct {
 	Workers int `json:"workers"`
 }
 
-// WorkerList lists the workers.
+// WorkerList is the response to the method worker.list.
 type WorkerList struct {
 	Workers []Worker `json:"workers"`
 }
 
-// Worker is one worker.
+// Worker describes one worker in an answer.
 type Worker struct {
 	ID   string `json:"id"`
 	Node string `json:"node"`
@@ -62,5 +63,5 @@ type Worker struct {
 	// State is idle, busy, paused, stopping, stale, or stuck. Stuck means that the worker's job has ended, but
 	// one of the job's processes has survived SIGKILL.
 	State string  `json:"state"`
-	Job   *string `json:"job"`
+	Job   *string `json:"job"` // id of the worker's job; null if it has none
 }

@@ -57,8 +57,8 @@ func (st *stream) completeCharacters(p []byte) []byte {
 	return p[:end]
 }
 
-// endHead ends the first half of a stream at the position at, which is between two characters. It adds the
-// unused capacity of the first half to the last half.
+// endHead ends the first half of a stream at a position between two characters. It adds the unused capacity of
+// the first half to the last half.
 func (st *stream) endHead(at int64) {
 	st.tail.region.capacity += st.head.region.capacity - at
 	st.head.region.capacity, st.tail.startPosition = at, at
@@ -78,8 +78,8 @@ func (l *Log) alignTail(st *stream) {
 	}
 }
 
-// continuationBytes returns how many bytes from the position pos on belong to a character that begins
-// before pos. p is the piece that contains pos. The caller holds mu.
+// continuationBytes returns how many bytes from the position pos on belong to a character that begins before
+// pos. The piece p of the half h contains pos. The caller holds mu.
 func (l *Log) continuationBytes(h *streamHalf, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.position+p.byteCount-pos))
 	if _, err := l.store.read(&h.region, pos-h.startPosition, b); err != nil {

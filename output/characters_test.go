@@ -17,7 +17,7 @@ import (
 func TestPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
-		l := output.New(1<<20, spill(t.TempDir()))
+		l := output.New(1<<20, createFileIn(t.TempDir()))
 		l.Append(output.Stdout, 1, []byte(text[:cut]))
 		var c output.Cursor
 		chunks := readAll(t, l, &c, 1<<20)
@@ -29,7 +29,7 @@ func TestPiecesEndBetweenCharacters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, raw := range map[string][]byte{"inline": inline, "file": file(t, l)} {
+		for name, raw := range map[string][]byte{"inline": inline, "file": fileOf(t, l)} {
 			got, err := decode(raw)
 			if name == "inline" {
 				got, err = decodeInline(raw)
@@ -72,7 +72,7 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 		{6, "ab\xc3", "ab\xc3"},
 	} {
 		for _, step := range []int{1, 2, 3, len(c.in)} {
-			l := output.New(c.limit, spill(t.TempDir()))
+			l := output.New(c.limit, createFileIn(t.TempDir()))
 			for at := 0; at < len(c.in); at += step {
 				l.Append(output.Stdout, int64(at), []byte(c.in[at:min(at+step, len(c.in))]))
 			}
@@ -95,7 +95,7 @@ func TestTextStaysText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Repeat(rapid.StringN(1, 40, -1).Draw(t, "text"),
 			rapid.SampledFrom([]int{1, 1, 1, 3000}).Draw(t, "times"))
-		l := output.New(rapid.SampledFrom([]int64{0, 1, 5, 50, 1 << 20}).Draw(t, "limit"), spill(dir))
+		l := output.New(rapid.SampledFrom([]int64{0, 1, 5, 50, 1 << 20}).Draw(t, "limit"), createFileIn(dir))
 		defer l.Discard()
 		var c output.Cursor
 		var chunks []output.Chunk
@@ -118,11 +118,11 @@ func TestTextStaysText(t *testing.T) {
 		}
 		end := output.Cursor{-int64(rapid.IntRange(1, 100).Draw(t, "end")), -1}
 		chunks = append(chunks, readAll(t, l, &end, 1000)...)
-		stored, err := decode(file(t, l))
+		stored, err := decode(fileOf(t, l))
 		if err != nil {
 			t.Fatal(err)
 		}
-		last, err := tail(file(t, l), rapid.IntRange(1, 100).Draw(t, "tail"))
+		last, err := decodeTail(fileOf(t, l), rapid.IntRange(1, 100).Draw(t, "tail"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestEndBeginsBetweenCharacters(t *testing.T) {
 
 // If a secret is masked, the text around it stays UTF-8, even if the text arrives byte by byte.
 func TestMaskedTextStaysText(t *testing.T) {
-	l := output.New(1<<20, spill(t.TempDir()))
+	l := output.New(1<<20, createFileIn(t.TempDir()))
 	l.Mask([][]byte{[]byte("gehëim")})
 	for _, b := range []byte("ünd gehëim ënde") {
 		l.Append(output.Stdout, 1, []byte{b})

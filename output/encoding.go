@@ -27,7 +27,8 @@ func (l *Log) Encode() (b []byte, err error) {
 	return b, err
 }
 
-// readAll reads the whole log and passes its chunks to process, about bytesPerRead bytes with each call.
+// readAll reads the whole log. It passes the chunks to the function process, about bytesPerRead bytes with each
+// call.
 func (l *Log) readAll(bytesPerRead int, process func([]Chunk) error) error {
 	var c Cursor
 	for {

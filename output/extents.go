@@ -16,7 +16,7 @@ import (
 type extent struct {
 	offset    int64 // offset in the region; it keeps growing, although the region is a ring
 	byteCount int64
-	checksum  uint32
+	checksum  uint32 // CRC-32C of these bytes
 }
 
 // extentBytes is the maximum size of an extent. If one byte is damaged, at most this number of bytes is
@@ -24,14 +24,15 @@ type extent struct {
 // of memory.
 const extentBytes = recordBytes
 
-// checkedExtent contains the bytes of the extent that was checked last. If an extent is read in small
-// parts, it is therefore checked only once.
+// checkedExtent contains the bytes of the extent that was checked last. So an extent that is read in several
+// small parts is checked only once.
 type checkedExtent struct {
 	region *region
 	extent extent
 	bytes  []byte
 }
 
+// fileCapacity returns the number of bytes for which the file has space: the region's capacity and one extent.
 func (r *region) fileCapacity() int64 { return r.capacity + extentBytes }
 
 // writeFile writes bytes to a region in a file, at the offset at of the region, and stores their checksums.

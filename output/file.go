@@ -13,12 +13,12 @@ const (
 	fileRecordBit   = 0x40     // bit in the kind byte that marks a record of a file
 	trailerKind     = 0x3f     // kind byte of a trailer
 	recordBytes     = 32 << 10 // maximum number of bytes of data in one record
-	checksumBytes   = 4
+	checksumBytes   = 4        // length of a checksum
 	maxHeaderBytes  = 1 + 4*binary.MaxVarintLen64 + 2*checksumBytes
-	trailerMagic    = "qctl-end"
+	trailerMagic    = "qctl-end" // last bytes of a file
 	trailerBytes    = 1 + 5*8 + checksumBytes + len(trailerMagic)
-	maxPrintedBytes = 1 << 60 // maximum number of bytes of a stream; sums of two such numbers do not overflow
-	readAhead       = 64 << 10
+	maxPrintedBytes = 1 << 60  // maximum number of bytes of a stream; sums of two such numbers do not overflow
+	readAheadBytes  = 64 << 10 // number of bytes that DecodeFile reads from the file at a time
 )
 
 // castagnoli returns the table for CRC-32C, which processors compute with one instruction. Package crc32
@@ -31,9 +31,9 @@ var ErrDamaged = errors.New("the output file is damaged")
 
 // header is the header of a record in a file: everything except the data.
 type header struct {
-	Chunk        // the chunk of the record, without Data
-	distance     int64
-	position     int64
+	Chunk              // the chunk of the record, without Data
+	distance     int64 // distance in bytes to the stream's previous record; 0 for its first record
+	position     int64 // number of bytes that the stream had printed before this record
 	dataBytes    int64 // length of the data in bytes
 	dataChecksum uint32
 	headerBytes  int64 // length of the header in bytes
@@ -41,8 +41,8 @@ type header struct {
 
 // trailer is the last part of a file. doc.go describes the format.
 type trailer struct {
-	lastRecordOffset [2]int64 // offset of each stream's last record; -1 for a stream without records
-	printedBytes     [2]int64 // number of bytes that each stream printed
+	lastRecordOffset [2]int64 // by stream: offset of the last record; -1 without records
+	printedBytes     [2]int64 // by stream: number of printed bytes
 }
 
 // EncodeTo writes all bytes that the log keeps to w, in the file format of doc.go.
@@ -79,6 +79,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 	return err
 }
 
+// appendFileRecord appends the record of a chunk to b. The record's offset in the file is offset; header describes
+// distance and position.
 func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []byte {
 	begin := len(b)
 	kind := byte(c.Stream) | fileRecordBit
@@ -136,6 +138,7 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	return h, ok && distance <= uint64(offset) && position < maxPrintedBytes
 }
 
+// append appends the encoded trailer to b. offset is the offset of the trailer in the file.
 func (t trailer) append(b []byte, offset int64) []byte {
 	begin := len(b)
 	b = append(b, trailerKind)
@@ -161,13 +164,13 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 // DecodeFile calls the function each, in order, for every chunk of a file that had size bytes when it was
 // written. For damaged or missing bytes, it passes on a chunk that contains their number.
 func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
-	d := &fileReader{window: window{r: r, size: size, readAhead: readAhead}, each: each}
+	d := &fileReader{window: window{r: r, size: size, readAhead: readAheadBytes}, each: each}
 	for at := int64(0); ; {
 		h, err := d.nextHeader(at)
 		if err == nil {
 			err = d.passRecord(&h, at)
 			at += h.headerBytes + h.dataBytes
-		} else if t, trailerErr := d.trailer(at); trailerErr == nil {
+		} else if t, trailerErr := d.readTrailer(at); trailerErr == nil {
 			return d.passMissingAtEnd(t)
 		} else if errors.Is(err, ErrDamaged) {
 			damagedFrom := at
@@ -186,16 +189,16 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 type fileReader struct {
 	window
 	each          func(Chunk) error
-	passedOnBytes [2]int64 // number of bytes of each stream that were passed on, as data or as gaps
-	printedBytes  [2]int64 // number of bytes of each stream up to the end of its last valid header
-	lastChunkTime [2]int64 // time of the last chunk of each stream that was passed on
+	passedOnBytes [2]int64 // by stream: number of bytes that were passed on, as data or as gaps
+	printedBytes  [2]int64 // by stream: number of bytes up to the end of the last record with a valid header
+	lastChunkTime [2]int64 // by stream: time of the last chunk that was passed on
 	skippedBytes  int64    // number of bytes that were read without finding a valid header
 }
 
 // nextHeader reads the header at an offset and checks that it fits the records before it. It returns
 // ErrDamaged if there is no such header.
 func (d *fileReader) nextHeader(at int64) (header, error) {
-	h, err := d.header(at)
+	h, err := d.readHeader(at)
 	if err == nil && (h.position < d.printedBytes[h.Stream] || at+h.headerBytes+h.dataBytes > d.size) {
 		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrDamaged, at)
 	}
@@ -272,7 +275,7 @@ func (d *fileReader) findRecord(at int64) (int64, error) {
 		}
 		switch {
 		case b[0] == trailerKind:
-			_, err = d.trailer(at)
+			_, err = d.readTrailer(at)
 		case b[0]&^(gapBit|1) == fileRecordBit:
 			_, err = d.nextHeader(at)
 		default:
@@ -284,8 +287,8 @@ func (d *fileReader) findRecord(at int64) (int64, error) {
 	}
 }
 
-// header reads the header at an offset. It returns ErrDamaged if the offset has no valid header.
-func (w *window) header(at int64) (header, error) {
+// readHeader reads the header at an offset. It returns ErrDamaged if the offset has no valid header.
+func (w *window) readHeader(at int64) (header, error) {
 	b, err := w.readUpTo(at, maxHeaderBytes)
 	if err != nil {
 		return header{}, err
@@ -296,8 +299,8 @@ func (w *window) header(at int64) (header, error) {
 	return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrDamaged, at)
 }
 
-// trailer reads the trailer at an offset. It returns ErrDamaged if the offset has no valid trailer.
-func (w *window) trailer(at int64) (trailer, error) {
+// readTrailer reads the trailer at an offset. It returns ErrDamaged if the offset has no valid trailer.
+func (w *window) readTrailer(at int64) (trailer, error) {
 	if at+int64(trailerBytes) != w.size {
 		return trailer{}, ErrDamaged
 	}
@@ -319,7 +322,7 @@ func CheckFile(r io.ReaderAt, size int64) (damaged int64, err error) {
 		return nil
 	})
 	if err == nil {
-		_, err = (&window{r: r, size: size}).trailer(size - int64(trailerBytes))
+		_, err = (&window{r: r, size: size}).readTrailer(size - int64(trailerBytes))
 	}
 	return damaged, err
 }

@@ -22,8 +22,8 @@ const (
 // MaxMemoryBytes is also the maximum size of an output that is stored in an attempt's result.
 const MaxMemoryBytes = 64 << 10
 
-// Chunk is a part of one stream. A chunk without Data is a gap: it represents DroppedBytes bytes of the
-// stream that were not kept, or for DamagedBytes bytes that were kept but cannot be read.
+// Chunk is a part of one stream. A chunk without Data is a gap: it represents DroppedBytes bytes of the stream
+// that were not kept, or DamagedBytes bytes that were kept but cannot be read.
 type Chunk struct {
 	Stream       Stream
 	Time         int64 // time when the runner read the bytes, in milliseconds since 1970
@@ -55,9 +55,9 @@ func (c Chunk) WithoutFirst(n int64) Chunk {
 	return c
 }
 
-// Cursor contains the position of a reader in each stream. A position is the number of bytes that were
-// written before it, including bytes that were not kept. A negative position counts back from the end of
-// the stream.
+// Cursor contains the position of a reader in each stream, indexed by Stream. A position is the number of bytes
+// that were written before it, including bytes that were not kept. A negative position counts back from the end
+// of the stream.
 type Cursor [2]int64
 
 // Log captures the output of one attempt. Of each stream, it keeps the first bytes, up to half of the
@@ -65,16 +65,18 @@ type Cursor [2]int64
 // streams arrived. If the streams alternate very often, this order is only approximate, because the exact
 // order would take more memory than the output. The methods are safe for concurrent use.
 type Log struct {
-	maxPieceCount int // maximum number of pieces in the first halves of both streams; the same for the last halves
+	// maxPieceCount is the maximum number of pieces in the first halves of both streams together. The last halves
+	// have the same maximum.
+	maxPieceCount int
 
 	mu           sync.Mutex
-	streams      [2]stream
-	pieceCount   int64 // number of pieces stored until now, which is also the number of the next piece
+	streams      [2]stream // indexed by Stream
+	pieceCount   int64     // number of pieces stored until now, which is also the number of the next piece
 	store        blockStore
 	closed       bool
 	discarded    bool          // Discard was called
 	changeSignal chan struct{} // closed at the next change; nil if no reader waits
-	masks        [2]*mask      // one per stream; nil if no text is masked
+	masks        [2]*mask      // indexed by Stream; nil if no text is masked
 }
 
 // stream describes the kept bytes of one stream.
@@ -186,10 +188,10 @@ func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 // each further piece. When all possible pieces exist, all further bytes are added to the last piece of
 // their stream.
 const (
-	joinWithinMillis = 10 // in milliseconds
+	joinWithinMillis = 10
 	maxDoublings     = 8  // maximum number of times that joinWithinMillis is doubled
 	bytesPerPiece    = 64 // bytes of the log's limit per possible piece
-	minPieces        = 64
+	minPieces        = 64 // least number of possible pieces
 	maxPieces        = 8192
 )
 
@@ -233,7 +235,7 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range c {
-		c[s] = l.position(&l.streams[s], c[s])
+		c[s] = l.resolvePosition(&l.streams[s], c[s])
 	}
 	next = c
 	if l.discarded {
@@ -299,9 +301,9 @@ func (l *Log) Read(c Cursor, limit int) (chunks []Chunk, next Cursor, done bool,
 	return chunks, next, l.closed, nil
 }
 
-// position converts c, the position of a cursor in one stream, to a position that is not negative. If the
-// last half begins with the rest of a cut character, position first drops this rest. The caller holds mu.
-func (l *Log) position(st *stream, c int64) int64 {
+// resolvePosition converts c, the position of a cursor in one stream, to a position that is not negative. If the
+// last half begins with the rest of a cut character, resolvePosition first drops this rest. The caller holds mu.
+func (l *Log) resolvePosition(st *stream, c int64) int64 {
 	if l.discarded {
 		return max(0, c)
 	}

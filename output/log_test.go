@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// spill returns a function that creates the file of a large log in a directory.
-func spill(dir string) func() (*os.File, error) {
+// createFileIn returns a function that creates the file of a large log in a directory.
+func createFileIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
@@ -63,7 +63,7 @@ func TestHeadAndTailAreKept(t *testing.T) {
 		{2, "abc", "a[1]c"},
 	} {
 		for _, step := range []int{1, 3, len(c.in) + 1} {
-			l := output.New(c.limit, spill(t.TempDir()))
+			l := output.New(c.limit, createFileIn(t.TempDir()))
 			for part := range slices.Chunk([]byte(c.in), step) {
 				l.Append(output.Stderr, 1, part)
 			}
@@ -83,7 +83,7 @@ func TestHeadAndTailAreKept(t *testing.T) {
 
 // The pieces of both streams are read in the order in which they arrived.
 func TestOrderOfBothStreams(t *testing.T) {
-	l := output.New(1<<20, spill(t.TempDir()))
+	l := output.New(1<<20, createFileIn(t.TempDir()))
 	var want []string
 	for i := range 50 {
 		s := output.Stream(i % 2)
@@ -103,7 +103,7 @@ func TestOrderOfBothStreams(t *testing.T) {
 // A log that exceeds MaxMemoryBytes is stored in one file. Discard removes that file.
 func TestLargeLogsGoToAFile(t *testing.T) {
 	dir := t.TempDir()
-	l := output.New(1<<20, spill(dir))
+	l := output.New(1<<20, createFileIn(dir))
 	files := func() int {
 		list, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil {
@@ -182,12 +182,12 @@ func TestUnstorableBytesAreAGap(t *testing.T) {
 
 // model is a simple log that keeps all bytes in memory. It computes which bytes a Log must keep.
 type model struct {
-	limit   int
-	written [2][]byte
+	limit   int       // limit of the Log, in bytes of each stream
+	written [2][]byte // all bytes of each stream
 }
 
-// kept reports whether a Log with the same bytes keeps a byte of a stream now.
-func (m *model) kept(s, pos int) bool {
+// keeps reports whether a Log with the same bytes keeps the byte at a position of a stream.
+func (m *model) keeps(s, pos int) bool {
 	n := len(m.written[s])
 	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n
 }
@@ -199,7 +199,7 @@ func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		m := model{limit: rapid.SampledFrom([]int{0, 1, 7, 100, 5000, 200_000}).Draw(t, "limit")}
-		l := output.New(int64(m.limit), spill(dir))
+		l := output.New(int64(m.limit), createFileIn(dir))
 		defer l.Discard()
 		var c output.Cursor
 		var got []output.Chunk
@@ -230,12 +230,13 @@ func TestFollowingLosesAndRepeatsNothing(t *testing.T) {
 	})
 }
 
+// check checks that the chunks contain every byte that a Log keeps, and gaps for exactly the other bytes.
 func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chunk) {
 	var pos [2]int
 	for _, c := range chunks {
 		s := int(c.Stream)
 		for range c.DroppedBytes {
-			if m.kept(s, pos[s]) {
+			if m.keeps(s, pos[s]) {
 				t.Fatalf("stream %d: byte %d of %d is kept but was left out", s, pos[s], len(m.written[s]))
 			}
 			pos[s]++
@@ -255,7 +256,7 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chu
 // Append and Close wake a waiting reader. After Close, readers do not wait, and further bytes are
 // ignored.
 func TestChangedWakesReaders(t *testing.T) {
-	l := output.New(100, spill(t.TempDir()))
+	l := output.New(100, createFileIn(t.TempDir()))
 	for _, change := range []func(){func() { l.Append(output.Stdout, 1, []byte("x")) }, l.Close, func() {}} {
 		changed := l.ChangeSignal()
 		change()
@@ -272,7 +273,7 @@ func TestChangedWakesReaders(t *testing.T) {
 func TestEncodedLogsAreDecoded(t *testing.T) {
 	dir := t.TempDir()
 	for _, limit := range []int64{10, 300_000} {
-		l := output.New(limit, spill(dir))
+		l := output.New(limit, createFileIn(dir))
 		l.Append(output.Stdout, 1_700_000_000_000, bytes.Repeat([]byte("ab"), 200_000))
 		l.Append(output.Stderr, 1_700_000_000_100, []byte("\x00\xff"))
 		l.Append(output.Stdout, 1_600_000_000_000, []byte("the clock went back"))
@@ -283,7 +284,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, raw := range map[string][]byte{"inline": inline, "file": file(t, l)} {
+		for name, raw := range map[string][]byte{"inline": inline, "file": fileOf(t, l)} {
 			got, err := decode(raw)
 			if name == "inline" {
 				got, err = decodeInline(raw)
@@ -297,7 +298,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 		}
 		l.Discard()
 	}
-	empty := output.New(10, spill(dir))
+	empty := output.New(10, createFileIn(dir))
 	if raw, err := empty.Encode(); raw != nil || err != nil {
 		t.Errorf("an empty log: got %v, %v", raw, err)
 	}
@@ -306,7 +307,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 // EncodeHead encodes the first bytes of both streams, and gaps for the rest. It encodes a short log
 // completely.
 func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
-	l := output.New(20, spill(t.TempDir()))
+	l := output.New(20, createFileIn(t.TempDir()))
 	for _, text := range []string{"out 1\n", "out 2\n"} {
 		l.Append(output.Stdout, 1, []byte(text))
 	}
@@ -389,7 +390,7 @@ func FuzzDecode(f *testing.F) {
 // keeps every byte within the limit.
 func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
 	const n = 2_000_000
-	l := output.New(1<<20, spill(t.TempDir()))
+	l := output.New(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
 	before := heap()
 	for i := range n {

@@ -32,7 +32,7 @@ func (l *Log) Mask(texts [][]byte) {
 // depend on the length of the texts. Occurrences that overlap in the stream are replaced by one ***.
 type mask struct {
 	texts        []maskedText
-	pendingBytes []byte
+	pendingBytes []byte // bytes that are held back
 	pendingStart int64  // position in the stream of the first byte in pendingBytes
 	foundSpans   []span // positions of the found texts, in stream order; they do not overlap
 }
@@ -40,9 +40,9 @@ type mask struct {
 // maskedText is the state of the search for one text.
 type maskedText struct {
 	text []byte
-	// fallback[n] is for the case that the stream ends with the first n bytes of the text: it is the length of
-	// the longest shorter prefix of the text with which the stream also ends. If the next byte does not match,
-	// the search continues with this shorter prefix.
+	// fallback[n] is the length of the longest prefix of the text, shorter than n, that is also a suffix of
+	// text[:n]. If the stream ends with text[:n] and the next byte does not match, the search continues with this
+	// shorter prefix.
 	fallback     []int32
 	matchedBytes int // length of the longest prefix of the text with which the stream ends
 }
@@ -54,6 +54,7 @@ type span struct {
 	replaced   bool
 }
 
+// newMask returns a mask that searches for the given texts. It ignores empty texts.
 func newMask(texts [][]byte) *mask {
 	m := &mask{}
 	for _, text := range texts {
@@ -126,7 +127,7 @@ func (m *mask) recordMatch(begin, end int64) {
 }
 
 // releasePending removes the bytes before the position safe from pendingBytes and returns them, with ***
-// for found texts. The caller ensures that no text that is still to be found begins before this position.
+// for found texts. No text that is found later may begin before this position.
 func (m *mask) releasePending(safe int64) []byte {
 	var out []byte
 	at := m.pendingStart

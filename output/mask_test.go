@@ -11,18 +11,19 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// kept returns the content of a log that masks texts, after the given pieces of one stream were appended.
-func kept(texts [][]byte, pieces ...string) string {
+// maskedContent returns the content of a log that masks texts, after the given pieces of one stream were appended.
+func maskedContent(texts [][]byte, pieces ...string) string {
 	l := output.New(1<<20, nil)
 	l.Mask(texts)
 	for _, p := range pieces {
 		l.Append(output.Stdout, 1, []byte(p))
 	}
 	l.Close()
-	return read(l)
+	return contentOf(l)
 }
 
-func read(l *output.Log) string {
+// contentOf returns the first MiB of the bytes of a log.
+func contentOf(l *output.Log) string {
 	var b strings.Builder
 	chunks, _, _, _ := l.Read(output.Cursor{}, 1<<20)
 	for _, c := range chunks {
@@ -47,20 +48,20 @@ func TestMaskedTexts(t *testing.T) {
 			texts = append(texts, []byte(word))
 		}
 		for cut := range len(c.printed) + 1 {
-			if got := kept(texts, c.printed[:cut], c.printed[cut:]); got != c.want {
+			if got := maskedContent(texts, c.printed[:cut], c.printed[cut:]); got != c.want {
 				t.Errorf("output %q, cut after byte %d, masked texts %q: the log keeps %q, want %q", c.printed, cut, c.texts, got,
 					c.want)
 			}
 		}
-		if got := kept(texts, strings.Split(c.printed, "")...); got != c.want {
+		if got := maskedContent(texts, strings.Split(c.printed, "")...); got != c.want {
 			t.Errorf("output %q, byte by byte, masked texts %q: the log keeps %q, want %q", c.printed, c.texts, got, c.want)
 		}
 	}
 }
 
-// naive masks a complete text in the simplest way. It replaces each group of overlapping
+// maskNaively masks a complete text in the simplest way. It replaces each group of overlapping
 // occurrences of secret texts by one ***.
-func naive(texts [][]byte, printed []byte) string {
+func maskNaively(texts [][]byte, printed []byte) string {
 	inside, joined := make([]bool, len(printed)), make([]bool, len(printed)+1)
 	for _, text := range texts {
 		for at := range printed {
@@ -84,7 +85,7 @@ func naive(texts [][]byte, printed []byte) string {
 	return b.String()
 }
 
-// Masking a stream gives the same result as the function naive for the complete text, regardless of how the
+// Masking a stream gives the same result as maskNaively for the complete text, regardless of how the
 // stream is divided into pieces.
 func TestMaskMatchesNaiveReplacement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -95,7 +96,7 @@ func TestMaskMatchesNaiveReplacement(t *testing.T) {
 		}
 		pieces := rapid.SliceOfN(rapid.StringMatching(`[abc]{0,9}`), 0, 8).Draw(t, "pieces")
 		printed := strings.Join(pieces, "")
-		if got, want := kept(texts, pieces...), naive(texts, []byte(printed)); got != want {
+		if got, want := maskedContent(texts, pieces...), maskNaively(texts, []byte(printed)); got != want {
 			t.Fatalf("output %q, masked texts %q: the log keeps %q, want %q", printed, texts, got, want)
 		}
 	})
@@ -113,7 +114,7 @@ func TestLongMask(t *testing.T) {
 	}
 	l.Append(output.Stderr, 1, []byte("b."))
 	l.Close()
-	if got := read(l); len(got) != 15<<16+1+len("***.") || !strings.HasSuffix(got, "a***.") {
+	if got := contentOf(l); len(got) != 15<<16+1+len("***.") || !strings.HasSuffix(got, "a***.") {
 		t.Errorf("the log keeps %d bytes, which end with %q", len(got), got[len(got)-6:])
 	}
 }

@@ -39,7 +39,6 @@ func (p *pieces) last() *piece {
 
 func (p *pieces) push(added piece) { p.list = append(p.list, added) }
 
-// dropFirst removes the first piece.
 func (p *pieces) dropFirst() {
 	p.droppedCount++
 	// This moves at most as many pieces as were dropped, so a drop takes constant time on average.

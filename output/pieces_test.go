@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-func inFile(dir string) func() (*os.File, error) {
+func createFileIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// all returns the pieces of the first and the last halves of both streams of a log.
-func (l *Log) all() (lists [4]*pieces) {
+// allPieces returns the pieces of the first halves of both streams of a log, and then those of the last halves.
+func (l *Log) allPieces() (lists [4]*pieces) {
 	for s := range l.streams {
 		lists[s], lists[2+s] = &l.streams[s].head.pieces, &l.streams[s].tail.pieces
 	}
@@ -25,17 +25,17 @@ func (l *Log) all() (lists [4]*pieces) {
 // piece is moved at most once, and it is dropped once.
 func TestPieceCostIsConstant(t *testing.T) {
 	const n = 300_000
-	l := New(64<<10, inFile(t.TempDir()))
+	l := New(64<<10, createFileIn(t.TempDir()))
 	defer l.Discard()
 	var moved, dropped, before int
 	for i := range n {
 		var droppedBefore [4]int
-		for k, q := range l.all() {
+		for k, q := range l.allPieces() {
 			droppedBefore[k] = q.droppedCount
 		}
 		l.Append(Stream(i%2), int64(i), []byte("x"))
 		piecesInUse := 0
-		for k, q := range l.all() {
+		for k, q := range l.allPieces() {
 			piecesInUse += q.len()
 			if q.droppedCount < droppedBefore[k] { // the remaining pieces were moved to the beginning
 				moved += q.len()
@@ -50,7 +50,7 @@ func TestPieceCostIsConstant(t *testing.T) {
 	if total := int(l.pieceCount); moved > total || dropped > total || total > n {
 		t.Errorf("of %d pieces %d were moved and %d dropped", total, moved, dropped)
 	}
-	for k, q := range l.all() {
+	for k, q := range l.allPieces() {
 		if cap(q.list) > 4*l.maxPieceCount {
 			t.Errorf("list %d has room for %d pieces", k, cap(q.list))
 		}
@@ -73,8 +73,8 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 		joins bool
 	}
 	for _, c := range []struct {
-		noted int // number of existing pieces in addition to one of each stream
-		steps []step
+		existing int // number of existing pieces in addition to one of each stream
+		steps    []step
 	}{
 		{0, []step{{9, 0, true}, {9, 0, true}, {10, 0, false}, {19, 0, true}, {19, 1, false}, {19, 0, false}}},
 		{30, []step{{9, 0, true}, {9, 1, false}, {9, 0, true}}},
@@ -83,19 +83,19 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 		{60, []step{{int64(joinWithinMillis<<7) - 1, 0, true}, {joinWithinMillis << 7, 0, false}}},
 		{62, []step{{1 << 40, 0, true}, {1 << 50, 1, true}, {1 << 60, 0, true}}},
 	} {
-		l := New(1<<30, inFile(t.TempDir()))
+		l := New(1<<30, createFileIn(t.TempDir()))
 		l.maxPieceCount = 64
-		for i := range c.noted {
+		for i := range c.existing {
 			l.streams[0].head.pieces.push(piece{number: int64(i), position: -2, byteCount: 1})
 		}
-		l.pieceCount = int64(c.noted)
+		l.pieceCount = int64(c.existing)
 		l.Append(Stderr, 0, []byte("e"))
 		l.Append(Stdout, 0, []byte("o"))
 		for i, s := range c.steps {
 			before := l.pieceCount
 			l.Append(s.s, s.at, []byte("x"))
 			if joined := l.pieceCount == before; joined != s.joins {
-				t.Errorf("%d existing pieces, step %d: joined %v, want %v", c.noted, i, joined, s.joins)
+				t.Errorf("%d existing pieces, step %d: joined %v, want %v", c.existing, i, joined, s.joins)
 			}
 		}
 		l.Discard()
@@ -120,7 +120,7 @@ func TestGapsRespectPieceLimit(t *testing.T) {
 		l.Append(Stdout, int64(written), slices.Repeat([]byte("x"), MaxMemoryBytes+1))
 		written += 4 + MaxMemoryBytes + 1
 	}
-	for _, q := range l.all() {
+	for _, q := range l.allPieces() {
 		if q.len() > l.maxPieceCount {
 			t.Errorf("%d pieces, want %d at most", q.len(), l.maxPieceCount)
 		}
@@ -140,7 +140,7 @@ func TestRegionsAreReadBack(t *testing.T) {
 	for _, room := range []int64{1, 100, memBlockBytes, memBlockBytes + 1, 3*fileBlockBytes - 7} {
 		for _, inFileFrom := range []int64{0, 2 * memBlockBytes, 1 << 40} {
 			t.Run(fmt.Sprint(room, " ", inFileFrom), func(t *testing.T) {
-				s := blockStore{createFile: inFile(t.TempDir())}
+				s := blockStore{createFile: createFileIn(t.TempDir())}
 				defer s.discard()
 				r, other := &region{capacity: room}, &region{capacity: 1 << 20}
 				want := make([]byte, room)
@@ -190,16 +190,16 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 		printed int
 		damage  func(f *os.File) error
 	}{
-		"a bit":     {limit / 2, func(f *os.File) error { return flip(f, 5*extentBytes+17) }},
-		"the first": {limit / 2, func(f *os.File) error { return flip(f, 0) }},
+		"a bit":     {limit / 2, func(f *os.File) error { return flipBit(f, 5*extentBytes+17) }},
+		"the first": {limit / 2, func(f *os.File) error { return flipBit(f, 0) }},
 		"a bit of the last half, which was written over": {3 * limit,
-			func(f *os.File) error { return flip(f, limit/2+3*fileBlockBytes) }},
+			func(f *os.File) error { return flipBit(f, limit/2+3*fileBlockBytes) }},
 		"cut":     {limit / 2, func(f *os.File) error { return f.Truncate(3*fileBlockBytes + 5) }},
 		"zeros":   {limit / 2, func(f *os.File) error { _, err := f.WriteAt(make([]byte, 1), 2*fileBlockBytes); return err }},
 		"nothing": {3 * limit, func(*os.File) error { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := New(limit, inFile(t.TempDir()))
+			l := New(limit, createFileIn(t.TempDir()))
 			defer l.Discard()
 			var want []byte
 			for len(want) < c.printed {
@@ -259,8 +259,8 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 	}
 }
 
-// flip changes one bit of the byte at an offset of a file.
-func flip(f *os.File, at int64) error {
+// flipBit changes one bit of the byte at an offset of a file.
+func flipBit(f *os.File, at int64) error {
 	b := make([]byte, 1)
 	if _, err := f.ReadAt(b, at); err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 // was written. The checksums of the bytes in the file stay in memory (extents.go), because only this
 // process reads the file. The log's mu guards the store.
 type blockStore struct {
-	createFile        func() (*os.File, error)
-	memBlocks         []memBlock // blocks in memory, in order for each region; nil once the file exists
-	memBytes          int64      // number of bytes in memBlocks
+	createFile        func() (*os.File, error) // creates the file when it is needed
+	memBlocks         []memBlock               // blocks in memory, in order for each region; nil once the file exists
+	memBytes          int64                    // number of bytes in memBlocks
 	file              *os.File
 	fileBlockCount    int64 // number of blocks in the file
 	lastCheckedExtent checkedExtent
@@ -153,9 +153,9 @@ func discard(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// eachBlock divides the bytes p, at the offset at of a region, into parts, one for each block of size
-// bytes. For each part, it calls the function process with the number of the block, the offset in the
-// block, and the bytes. The region is a ring of capacity bytes.
+// eachBlock divides the bytes p, at the offset at of a region, into one part for each block. For each part, it
+// calls the function process with the number of the block, the offset in the block, and the bytes. Each block has
+// size bytes. The region is a ring of capacity bytes.
 func eachBlock(at int64, p []byte, size, capacity int64, process func(number, from int64, p []byte) error) error {
 	for at %= capacity; len(p) > 0; at %= capacity {
 		n := min(int64(len(p)), size-at%size, capacity-at)

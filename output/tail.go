@@ -19,7 +19,7 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 		return nil
 	}
 	w := &window{r: r, size: size}
-	t, err := w.trailer(size - int64(trailerBytes))
+	t, err := w.readTrailer(size - int64(trailerBytes))
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 		if at >= end || maxRecords == 0 {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
-		h, err := w.header(at)
+		h, err := w.readHeader(at)
 		if err != nil {
 			return nil, err
 		}
@@ -105,11 +105,12 @@ func (w *window) lastRecords(t trailer, s Stream, wantedBytes int) (list []recor
 type window struct {
 	r         io.ReaderAt
 	size      int64
-	readAhead int // number of bytes to read in one call if the file is read from its beginning to its end; 0 otherwise
-	offset    int64
-	buf       []byte // bytes of the file from offset on
+	readAhead int    // number of bytes to read in one call if the file is read from its beginning to its end; 0 otherwise
+	offset    int64  // offset in the file of the first byte in buf
+	buf       []byte // buffered bytes of the file
 }
 
+// windowBytes is the minimum number of bytes that a window reads at once if the last read was nearby in the file.
 const windowBytes = 4 << 10
 
 // readExactly reads n bytes from the offset at on. The returned bytes are valid until the next read. If the

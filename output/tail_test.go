@@ -26,8 +26,8 @@ func (c *countingReader) ReadAt(p []byte, at int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, at)
 }
 
-// file returns a log in the file format.
-func file(t interface{ Fatal(...any) }, l *output.Log) []byte {
+// fileOf returns a log in the file format.
+func fileOf(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	var b bytes.Buffer
 	if err := l.EncodeTo(&b); err != nil {
 		t.Fatal(err)
@@ -47,7 +47,8 @@ func decodeCut(raw []byte, size int64) (chunks []output.Chunk, err error) {
 	return chunks, err
 }
 
-func tail(raw []byte, n int) (chunks []output.Chunk, err error) {
+// decodeTail returns the chunks that DecodeTail passes on for a file and the last n bytes of each stream.
+func decodeTail(raw []byte, n int) (chunks []output.Chunk, err error) {
 	err = output.DecodeTail(bytes.NewReader(raw), int64(len(raw)), n,
 		func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
@@ -57,7 +58,7 @@ func tail(raw []byte, n int) (chunks []output.Chunk, err error) {
 func TestTailIsTheEndOfEachStream(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		l := output.New(rapid.SampledFrom([]int64{0, 3, 100, 10_000, 300_000}).Draw(t, "limit"), spill(dir))
+		l := output.New(rapid.SampledFrom([]int64{0, 3, 100, 10_000, 300_000}).Draw(t, "limit"), createFileIn(dir))
 		defer l.Discard()
 		at := int64(1_700_000_000_000)
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
@@ -66,13 +67,13 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 			l.Append(output.Stream(rapid.IntRange(0, 1).Draw(t, "stream")), at, p)
 		}
 		l.Close()
-		raw := file(t, l)
+		raw := fileOf(t, l)
 		whole, err := decode(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := rapid.SampledFrom([]int{1, 2, 100, 4096, 1 << 20}).Draw(t, "tail")
-		end, err := tail(raw, n)
+		end, err := decodeTail(raw, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,10 +135,10 @@ func TestTailReadsLittle(t *testing.T) {
 			}
 		}},
 	} { // the limits include complete records, which are read to verify their checksums
-		l := output.New(limit, spill(t.TempDir()))
+		l := output.New(limit, createFileIn(t.TempDir()))
 		c.fill(l)
 		l.Close()
-		raw := file(t, l)
+		raw := fileOf(t, l)
 		r := &countingReader{ReaderAt: bytes.NewReader(raw)}
 		var kept [2]int
 		err := output.DecodeTail(r, int64(len(raw)), n,
@@ -153,7 +154,8 @@ func TestTailReadsLittle(t *testing.T) {
 	}
 }
 
-// restore joins chunks to the printed text, with a ? for each damaged byte.
+// restore joins chunks to the printed text of each stream, with a ? for each damaged byte and a - for each dropped
+// byte.
 func restore(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
 		if c.DamagedBytes > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
@@ -165,8 +167,9 @@ func restore(chunks []output.Chunk) (streams [2]string) {
 	return streams
 }
 
-// same reports whether got equals the printed stream want, except for damaged bytes, which are a ? in got.
-func same(got, want string) bool {
+// equalExceptDamage reports whether got equals the printed stream want, except for damaged bytes. These are a ? in
+// got.
+func equalExceptDamage(got, want string) bool {
 	if len(got) != len(want) {
 		return false
 	}
@@ -180,7 +183,7 @@ func same(got, want string) bool {
 
 // mixedLog returns a log with both streams, a gap, and records of several sizes.
 func mixedLog(t *testing.T) *output.Log {
-	l := output.New(3000, spill(t.TempDir()))
+	l := output.New(3000, createFileIn(t.TempDir()))
 	t.Cleanup(l.Discard)
 	for i := range 40 {
 		l.Append(output.Stream(i%3/2), int64(1000*i), fmt.Appendf(nil, "line %d of %s\n", i, strings.Repeat("x", i*i%200)))
@@ -192,7 +195,7 @@ func mixedLog(t *testing.T) *output.Log {
 // If any byte of a file is damaged, DecodeFile passes on only bytes that were printed. The chunks
 // show exactly which bytes are missing, and contain all other bytes.
 func TestDamageIsNeverShownAsOutput(t *testing.T) {
-	raw := file(t, mixedLog(t))
+	raw := fileOf(t, mixedLog(t))
 	chunks, err := decode(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +207,7 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 			harmed[at] ^= flip
 			chunks, err := decode(harmed)
 			got := restore(chunks)
-			if err != nil || !same(got[0], want[0]) || !same(got[1], want[1]) {
+			if err != nil || !equalExceptDamage(got[0], want[0]) || !equalExceptDamage(got[1], want[1]) {
 				t.Fatalf("damage at byte %d: %v, got %q, want %q", at, err, got, want)
 			}
 			if lost := strings.Count(got[0]+got[1], "?"); lost > 300 {
@@ -214,7 +217,7 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 				!errors.Is(err, output.ErrDamaged) {
 				t.Errorf("damage at byte %d: CheckFile does not detect it", at)
 			}
-			end, err := tail(harmed, 100)
+			end, err := decodeTail(harmed, 100)
 			if err != nil && !errors.Is(err, output.ErrDamaged) || err == nil && !strings.HasSuffix(want[0], restore(end)[0]) {
 				t.Errorf("damage at byte %d: the tail is %q, %v", at, restore(end), err)
 			}
@@ -228,7 +231,7 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 // If a file is damaged in several places, or if whole blocks are damaged or overwritten by other bytes of
 // the file, only the damaged records are lost.
 func TestDamageInManyPlaces(t *testing.T) {
-	raw := file(t, mixedLog(t))
+	raw := fileOf(t, mixedLog(t))
 	chunks, _ := decode(raw)
 	want := restore(chunks)
 	rapid.Check(t, func(t *rapid.T) {
@@ -245,16 +248,16 @@ func TestDamageInManyPlaces(t *testing.T) {
 		}
 		chunks, err := decode(harmed)
 		got := restore(chunks)
-		unknown := err == nil && !bytes.Equal(harmed[len(raw)-trailer:], raw[len(raw)-trailer:])
+		unknown := err == nil && !bytes.Equal(harmed[len(raw)-trailerBytes:], raw[len(raw)-trailerBytes:])
 		for s := range got {
 			if unknown { // the trailer is damaged, so the number of missing bytes at the end is unknown
 				n := min(len(got[s]), len(want[s]))
 				got[s] = strings.TrimRight(got[s][:n], "?")
 				want := want[s][:len(got[s])]
-				if !same(got[s], want) {
+				if !equalExceptDamage(got[s], want) {
 					t.Fatalf("got %q, want %q", got[s], want)
 				}
-			} else if err != nil || !same(got[s], want[s]) {
+			} else if err != nil || !equalExceptDamage(got[s], want[s]) {
 				t.Fatalf("%v, got %q, want %q", err, got[s], want[s])
 			}
 		}
@@ -265,14 +268,14 @@ func TestDamageInManyPlaces(t *testing.T) {
 // StreamUnknown set. In this test, the trailer and the header of the only record of standard error are
 // damaged.
 func TestLossOfUnknownStreamIsReported(t *testing.T) {
-	l := output.New(1<<20, spill(t.TempDir()))
+	l := output.New(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
 	const lost = "this is lost"
 	l.Append(output.Stdout, 1, []byte("before\n"))
 	l.Append(output.Stderr, 2, []byte(lost))
 	l.Append(output.Stdout, 3, []byte("after\n"))
 	l.Close()
-	raw := file(t, l)
+	raw := fileOf(t, l)
 	raw[bytes.Index(raw, []byte(lost))-1] ^= 1
 	for _, unknown := range []bool{false, true} {
 		damaged := "a header"
@@ -295,14 +298,14 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 
 // A record inside some output does not count as a record of the file.
 func TestOutputContainingRecordsIsText(t *testing.T) {
-	inner := file(t, mixedLog(t))
-	l := output.New(1<<20, spill(t.TempDir()))
+	inner := fileOf(t, mixedLog(t))
+	l := output.New(1<<20, createFileIn(t.TempDir()))
 	defer l.Discard()
 	l.Append(output.Stdout, 1, []byte("before\n"))
 	l.Append(output.Stdout, 2000, inner)
 	l.Append(output.Stdout, 4000, []byte("after\n"))
 	l.Close()
-	raw := file(t, l)
+	raw := fileOf(t, l)
 	raw[bytes.Index(raw, inner)-5] ^= 1 // damages the header of the record that contains inner
 	chunks, err := decode(raw)
 	if got, want := restore(chunks)[0], "before\n"+strings.Repeat("?", len(inner))+"after\n"; err != nil || got != want {
@@ -310,12 +313,12 @@ func TestOutputContainingRecordsIsText(t *testing.T) {
 	}
 }
 
-const trailer = 53 // length of the trailer in bytes
+const trailerBytes = 53 // length of the trailer in bytes
 
 // If a file was cut at any byte, DecodeFile passes on the records before the cut and a chunk that
 // reports the rest as lost. DecodeTail returns ErrDamaged.
 func TestCutFilesReportDamage(t *testing.T) {
-	raw := file(t, mixedLog(t))
+	raw := fileOf(t, mixedLog(t))
 	whole, err := decode(raw)
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +332,7 @@ func TestCutFilesReportDamage(t *testing.T) {
 				t.Fatalf("cut after %d bytes: %v, got %q, want the beginning of %q", cut, err, got[s], want[s])
 			}
 		}
-		if cut < len(raw)-trailer && !strings.HasSuffix(got[0]+got[1], "?") && !strings.HasSuffix(got[0], "?") {
+		if cut < len(raw)-trailerBytes && !strings.HasSuffix(got[0]+got[1], "?") && !strings.HasSuffix(got[0], "?") {
 			t.Errorf("cut after %d bytes: no bytes are reported as missing", cut)
 		}
 		if _, err := output.CheckFile(bytes.NewReader(raw[:cut]), int64(len(raw))); !errors.Is(err, output.ErrDamaged) {
@@ -342,7 +345,7 @@ func TestCutFilesReportDamage(t *testing.T) {
 			t.Errorf("the tail of a file cut after %d bytes: %+v, %v", cut, end, err)
 		}
 	}
-	if chunks, err := tail(nil, 10); chunks != nil || err != nil {
+	if chunks, err := decodeTail(nil, 10); chunks != nil || err != nil {
 		t.Errorf("the tail of an empty file: %+v, %v", chunks, err)
 	}
 	stop := errors.New("enough")
@@ -354,14 +357,14 @@ func TestCutFilesReportDamage(t *testing.T) {
 			t.Errorf("DecodeTail returned %v, want the error of the caller's function", err)
 		}
 	}
-	if l := output.New(100, nil); len(file(t, l)) != trailer {
-		t.Errorf("the file of an empty log has %d bytes, want only the trailer", len(file(t, l)))
+	if l := output.New(100, nil); len(fileOf(t, l)) != trailerBytes {
+		t.Errorf("the file of an empty log has %d bytes, want only the trailer", len(fileOf(t, l)))
 	}
 }
 
 // For any input, DecodeTail does not panic, does not read endlessly, and passes on no invalid chunk.
 func FuzzDecodeTail(f *testing.F) {
-	l := output.New(20, spill(f.TempDir()))
+	l := output.New(20, createFileIn(f.TempDir()))
 	l.Append(output.Stdout, 5, []byte("one"))
 	l.Append(output.Stderr, 30, []byte("two, which is longer than the limit"))
 	l.Append(output.Stdout, 3, []byte("three"))
@@ -373,7 +376,7 @@ func FuzzDecodeTail(f *testing.F) {
 	f.Add(b.Bytes(), 4)
 	f.Add(b.Bytes(), 1000)
 	f.Add(b.Bytes()[:b.Len()-1], 4)
-	f.Add(b.Bytes()[b.Len()-trailer:], 4)
+	f.Add(b.Bytes()[b.Len()-trailerBytes:], 4)
 	f.Fuzz(func(t *testing.T, raw []byte, n int) {
 		n = min(n, 1<<12)
 		r := &countingReader{ReaderAt: bytes.NewReader(raw)}

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// object returns a JSON object with n members that have the same value.
-func object(n int, value string) string {
+// objectOf returns a JSON object with n members that have the same value.
+func objectOf(n int, value string) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, `,"k%d":%s`, i, value)
@@ -22,8 +22,8 @@ func object(n int, value string) string {
 	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
 }
 
-// array returns a JSON array of n equal elements.
-func array(n int, value string) string {
+// arrayOf returns a JSON array of n equal elements.
+func arrayOf(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
@@ -33,15 +33,15 @@ func TestMembersAreBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {
 		return n, queue.EachMember([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
 	}
-	if n, err := members(object(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
+	if n, err := members(objectOf(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
 		t.Errorf("at the limit: %d members, %v", n, err)
 	}
-	if n, err := members(object(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) ||
+	if n, err := members(objectOf(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) ||
 		!strings.Contains(err.Error(), "the maximum is 16384") {
 		t.Errorf("one beyond the limit: %d members, %v", n, err)
 	}
 	for _, n := range []int{1, 15, 16, 17, 1000} {
-		twice := strings.TrimSuffix(object(n, "1"), "}") + fmt.Sprintf(`,"k%d":2}`, n/2)
+		twice := strings.TrimSuffix(objectOf(n, "1"), "}") + fmt.Sprintf(`,"k%d":2}`, n/2)
 		var e *queue.Error
 		if got, err := members(twice); got != n || !errors.As(err, &e) || e.Field != fmt.Sprintf("k%d", n/2) ||
 			!strings.Contains(e.Message, "twice") {
@@ -56,12 +56,12 @@ func TestSpecBoundsEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, at, beyond string
 	}{
-		{"labels", object(queue.MaxLabels, `""`), object(queue.MaxLabels+1, `""`)},
-		{"ok_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
-		{"no_retry_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
-		{"defer_codes", array(queue.MaxExitCodes, "1"), array(queue.MaxExitCodes+1, "1")},
-		{"argv", array(queue.MaxArgsEnvBytes, `""`), array(queue.MaxArgsEnvBytes+1, `""`)},
-		{"env", object(queue.MaxMembers, `""`), object(queue.MaxMembers+1, `""`)},
+		{"labels", objectOf(queue.MaxLabels, `""`), objectOf(queue.MaxLabels+1, `""`)},
+		{"ok_codes", arrayOf(queue.MaxExitCodes, "1"), arrayOf(queue.MaxExitCodes+1, "1")},
+		{"no_retry_codes", arrayOf(queue.MaxExitCodes, "1"), arrayOf(queue.MaxExitCodes+1, "1")},
+		{"defer_codes", arrayOf(queue.MaxExitCodes, "1"), arrayOf(queue.MaxExitCodes+1, "1")},
+		{"argv", arrayOf(queue.MaxArgsEnvBytes, `""`), arrayOf(queue.MaxArgsEnvBytes+1, `""`)},
+		{"env", objectOf(queue.MaxMembers, `""`), objectOf(queue.MaxMembers+1, `""`)},
 	} {
 		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.at + `}`)); err != nil {
 			t.Errorf("%s at its limit: %v", c.field, err)
@@ -78,7 +78,7 @@ func TestSpecBoundsEntries(t *testing.T) {
 // long, happens only once.
 func TestFaultsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
-		raw := strings.ReplaceAll(object(n, "1"), `"k`, `"comman`)
+		raw := strings.ReplaceAll(objectOf(n, "1"), `"k`, `"comman`)
 		err := new(queue.Spec).UnmarshalJSON([]byte(raw))
 		if got := strings.Count(err.Error(), "unknown job field"); got != min(n, 20) {
 			t.Errorf("%d faults: the error lists %d", n, got)

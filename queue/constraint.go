@@ -55,6 +55,7 @@ func (f *TextFormat) Accepts(text string) bool {
 	return f.Valid(text)
 }
 
+// nameCharsText is the end of the description of a format for names. It says which characters a name may have.
 const nameCharsText = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
 
 // These are parts of the patterns below.
@@ -117,6 +118,7 @@ func checkLock(text string) error { return errorOf(ParseLock(text)) }
 
 func checkRate(text string) error { return errorOf(ParseRate(text)) }
 
+// errorOf returns the error of a call that returns a value and an error.
 func errorOf[T any](_ T, err error) error { return err }
 
 func checkDependency(text string) error {
@@ -225,13 +227,14 @@ func (c *Constraint) checkSize(field string, n int64) error {
 
 // quantityWords holds the words with which messages describe one kind of value, such as durations.
 type quantityWords struct {
-	name, lessWord, moreWord string // such as "a duration", "short" and "long"
-	text                     func(float64) string
+	name, lessWord, moreWord string               // such as "a duration", "short" and "long"
+	text                     func(float64) string // formats a value
 }
 
 // noUpperLimit is the maximum of a Range that has no upper limit. Messages do not mention this maximum.
 const noUpperLimit = 1e18
 
+// checkRange returns an error if n is outside the range of the constraint. The error uses the words in q.
 func (c *Constraint) checkRange(field string, n float64, q quantityWords) error {
 	r := c.Range
 	if r == nil || n >= r.Min && n <= r.Max && !(r.ExclusiveMin && n == r.Min) {
@@ -311,6 +314,7 @@ func (c *Constraint) checkMember(field, name, value string) error {
 	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.EntryFormat.Description)
 }
 
+// checkFormat returns an error if the text is longer than maxBytes or does not have the format. form may be nil.
 func checkFormat(field, text string, form *TextFormat, maxBytes int) error {
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
@@ -339,7 +343,7 @@ func joinAlternatives(words []string) string {
 // formatNumber formats a number without an exponent.
 func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// checkFields reports the fields of the spec whose values their constraints do not accept.
+// checkFields reports each field of the spec whose value violates the constraint of the field.
 func (s *Spec) checkFields(check fieldChecker) {
 	for _, f := range fields() {
 		c := f.constraint
@@ -356,7 +360,7 @@ func (s *Spec) checkFields(check fieldChecker) {
 	}
 }
 
-// checkMembers reports the names and values of a map that the constraint does not accept.
+// checkMembers reports the names and values in a map that violate the constraint.
 func (c *Constraint) checkMembers(check fieldChecker, field string, members map[string]string) {
 	for name, value := range members {
 		if e, _ := c.checkMember(field, name, value).(*Error); e != nil {
@@ -365,7 +369,7 @@ func (c *Constraint) checkMembers(check fieldChecker, field string, members map[
 	}
 }
 
-// check returns an error if the constraint of the field does not accept the value v, which comes from get.
+// check returns an error if the value v violates the constraint of the field. v is the result of the method get.
 func (f *Field) check(v any) *Error {
 	c, err := f.constraint, error(nil)
 	switch v := v.(type) {

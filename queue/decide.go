@@ -37,10 +37,10 @@ const (
 // Outcome describes how an attempt ended, as observed by the runner or the service.
 type Outcome struct {
 	EndCause EndCause
-	ExitCode int64 // exit code, if EndCause is EndExited; 126 or 127 also if the command could not be run
-	Signal   int   // signal number, if EndCause is EndSignalled
-	Error    string
-	Isolated bool // the attempt was the runner's only job
+	ExitCode int64  // exit code, if EndCause is EndExited; 126 or 127 also if the command could not be run
+	Signal   int    // signal number, if EndCause is EndSignalled
+	Error    string // message for users; if it is "", Decide writes one
+	Isolated bool   // the runner ran no other job during the attempt
 	// HitMemoryLimit means that a process of the attempt was killed, or got no memory, because of the job's own
 	// limit.
 	HitMemoryLimit bool
@@ -59,8 +59,8 @@ const (
 	Fixed       BackoffStrategy = "fixed"
 )
 
-// Backoff holds the backoff settings of one job. If a field is 0, or Jitter is nil, the service's setting
-// applies.
+// Backoff holds the backoff settings of one job. RetryPolicy describes the fields. If a field has its zero value,
+// the service's setting applies.
 type Backoff struct {
 	Base     float64         `json:"base,omitempty"`
 	Strategy BackoffStrategy `json:"strategy,omitempty"`
@@ -72,9 +72,9 @@ type Backoff struct {
 type RetryPolicy struct {
 	Base       float64 // seconds, greater than 0
 	Strategy   BackoffStrategy
-	Max        time.Duration
-	Jitter     float64 // 0 to 1: with 0.2, the delay varies by ±20 %
-	RetryDelay time.Duration
+	Max        time.Duration // longest delay
+	Jitter     float64       // 0 to 1: with 0.2, the delay varies by ±20 %
+	RetryDelay time.Duration // delay with the strategy Fixed, and after an exit code in the job's DeferCodes
 }
 
 // These constants concern a shortage: a job could not start, because the machine lacked resources. The job then
@@ -92,14 +92,14 @@ const (
 type Decision struct {
 	State          State
 	Reason         Reason
-	Error          string
-	UsesAttempt    bool // the attempt counts towards the job's MaxAttempts
-	Delay          time.Duration
-	RecordsAttempt bool // the attempt gets its own row in the store
-	UsesDeferral   bool // the attempt counts towards the job's Deferrals
-	CountsShortage bool // the attempt counts towards the job's Shortages
-	NeedsIsolation bool // the next attempt gets a runner without other jobs
-	CountsAsCrash  bool // counts as a RunnerCrash: the runner died with only this job
+	Error          string        // message for users; "" if the job is completed
+	UsesAttempt    bool          // the attempt counts towards the job's MaxAttempts
+	Delay          time.Duration // until the job can start again
+	RecordsAttempt bool          // the attempt gets its own row in the store
+	UsesDeferral   bool          // the attempt counts towards the job's Deferrals
+	CountsShortage bool          // the attempt counts towards the job's Shortages
+	NeedsIsolation bool          // the next attempt gets a runner without other jobs
+	CountsAsCrash  bool          // counts as a RunnerCrash: the runner died with only this job
 }
 
 // PoisonCrashCount is the number of RunnerCrashes at which a job is dead, even if attempts remain. A
@@ -107,7 +107,7 @@ type Decision struct {
 const PoisonCrashCount = 3
 
 // Decide returns the consequence of an attempt of job j with outcome o. j is the job as it was claimed. No
-// other code decides this.
+// other code decides what happens to a job after an attempt.
 func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := decide(j, o, p)
 	if o.HitMemoryLimit && o.EndCause != EndOutOfMemory && (d.State == Failed || d.State == Dead) {
@@ -120,7 +120,7 @@ func Decide(j *Job, o Outcome, p RetryPolicy) Decision {
 // decide is like Decide, but does not add the note about the memory limit.
 func decide(j *Job, o Outcome, p RetryPolicy) Decision {
 	d := Decision{Error: o.Error, RecordsAttempt: true}
-	switch o.EndCause { // after these ends, keep a suspicion that the job kills its runner
+	switch o.EndCause { // these ends do not show whether the job kills its runner, so keep the job's NeedsIsolation
 	case EndStopped, EndShortage, EndNeverStarted, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted,
 		EndAccountChanged:
 		d.NeedsIsolation = j.NeedsIsolation
@@ -191,6 +191,7 @@ func (d Decision) afterOutOfMemory(j *Job, o Outcome, p RetryPolicy) Decision {
 	return d.afterFailure(j, p)
 }
 
+// afterShortage completes the decision for an attempt that could not start, because the machine lacked resources.
 func (d Decision) afterShortage(j *Job, p RetryPolicy) Decision {
 	d.Reason = ReasonShortage
 	if j.Shortages >= MaxShortages {
@@ -206,6 +207,7 @@ func (d Decision) afterShortage(j *Job, p RetryPolicy) Decision {
 	return d
 }
 
+// afterExit completes the decision for a command that exited with the code o.ExitCode.
 func (d Decision) afterExit(j *Job, o Outcome, p RetryPolicy) Decision {
 	d.UsesAttempt = true
 	if o.ExitCode == 0 && len(j.OkCodes) == 0 || slices.Contains(j.OkCodes, int(o.ExitCode)) {
@@ -249,6 +251,7 @@ func (o *Outcome) causeOfLoss() (Reason, string) {
 	return ReasonLost, "the runner died"
 }
 
+// afterLoss completes the decision for a started attempt whose runner or machine went down.
 func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	d.UsesAttempt = true
 	reason, cause := o.causeOfLoss()
@@ -276,8 +279,8 @@ func (d Decision) afterLoss(j *Job, o Outcome) Decision {
 	return d
 }
 
-// afterPossibleLoss completes the decision for an attempt that may never have started. It is recorded as if it
-// had started. It counts as an attempt only if the job must not run twice, that is, if on_lost is hold or dead.
+// afterPossibleLoss completes the decision for an attempt that may never have started. The attempt is recorded as
+// if it had started. It counts only if the job must not run twice, that is, if on_lost is hold or dead.
 func (d Decision) afterPossibleLoss(j *Job, o Outcome) Decision {
 	reason, cause := o.causeOfLoss()
 	d.Reason, d.Error = reason, "it is unknown whether the job started, because "+cause

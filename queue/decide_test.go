@@ -13,7 +13,8 @@ import (
 
 var policy = queue.RetryPolicy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
-// fourAttempts returns a job with four attempts, of which n are used.
+// fourAttempts returns a running job with MaxAttempts 4, of which n attempts are used. The functions in set change
+// the job.
 func fourAttempts(n int, set ...func(*queue.Job)) *queue.Job {
 	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing,
 		Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
@@ -27,24 +28,27 @@ func exited(code int64) queue.Outcome {
 	return queue.Outcome{EndCause: queue.EndExited, ExitCode: code}
 }
 
-func ok(codes ...int) func(*queue.Job)      { return func(j *queue.Job) { j.OkCodes = codes } }
-func noRetry(codes ...int) func(*queue.Job) { return func(j *queue.Job) { j.NoRetryCodes = codes } }
+func withOkCodes(codes ...int) func(*queue.Job) { return func(j *queue.Job) { j.OkCodes = codes } }
+func withNoRetryCodes(codes ...int) func(*queue.Job) {
+	return func(j *queue.Job) { j.NoRetryCodes = codes }
+}
 
 // withCrashes makes a job suspected of killing its runner: n runners have died while they ran only this job.
 func withCrashes(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NeedsIsolation, j.RunnerCrashes = true, n }
 }
 
-// withRefunds sets how many times in a row the job could not start because of a shortage.
-func withRefunds(n int) func(*queue.Job) { return func(j *queue.Job) { j.Shortages = n } }
+// withShortages sets how many times in a row the job could not start because of a shortage.
+func withShortages(n int) func(*queue.Job) { return func(j *queue.Job) { j.Shortages = n } }
 
-func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
+func withOnLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
 
+// withDeferrals makes exit code 75 postpone a job, which was already postponed n times.
 func withDeferrals(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferrals = []int{75}, n }
 }
 
-// For every row of the table, Decide returns the listed decision about the end of an attempt.
+// For the job and the outcome in each row of the table, Decide returns the decision in the row.
 func TestDecideMatchesTableOfEnds(t *testing.T) {
 	type row = queue.Decision
 	small := fourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
@@ -57,9 +61,9 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		{"success", fourAttempts(0), exited(0), row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
 		{"success on the last attempt", fourAttempts(3), exited(0),
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"success by ok_codes", fourAttempts(0, ok(0, 3)), exited(3),
+		{"success by ok_codes", fourAttempts(0, withOkCodes(0, 3)), exited(3),
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
-		{"0 is not a success when ok_codes omit it", fourAttempts(0, ok(3)), exited(0),
+		{"0 is not a success when ok_codes omit it", fourAttempts(0, withOkCodes(3)), exited(0),
 			row{State: queue.Failed, Error: "exit code 0", UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}},
 		{"success outlives an error", fourAttempts(0), queue.Outcome{EndCause: queue.EndExited, Error: "output not kept"},
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
@@ -90,9 +94,9 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		{"not executable", fourAttempts(3), exited(126),
 			row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", UsesAttempt: true,
 				RecordsAttempt: true}},
-		{"no_retry_codes", fourAttempts(0, noRetry(5)), exited(5),
+		{"no_retry_codes", fourAttempts(0, withNoRetryCodes(5)), exited(5),
 			row{State: queue.Dead, Error: "exit code 5", UsesAttempt: true, RecordsAttempt: true}},
-		{"ok_codes win over no_retry_codes", fourAttempts(0, ok(5), noRetry(5)), exited(5),
+		{"ok_codes win over no_retry_codes", fourAttempts(0, withOkCodes(5), withNoRetryCodes(5)), exited(5),
 			row{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}},
 		{"defer_codes", fourAttempts(0, withDeferrals(0)), exited(75),
 			row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute,
@@ -136,12 +140,12 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 				Error: "the job printed nothing for 5s (--idle-timeout)", UsesAttempt: true, RecordsAttempt: true}},
 		{"cancelled", fourAttempts(0), queue.Outcome{EndCause: queue.EndKilled},
 			row{State: queue.Cancelled, Reason: queue.ReasonCancelled, UsesAttempt: true, RecordsAttempt: true}},
-		{"a shortage after all refunds", fourAttempts(1, withRefunds(queue.MaxShortages)),
+		{"a shortage after all refunds", fourAttempts(1, withShortages(queue.MaxShortages)),
 			queue.Outcome{EndCause: queue.EndShortage, Error: "no memory"}, row{
 				State: queue.Failed, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row: no memory", UsesAttempt: true,
 				RecordsAttempt: true, Delay: 4 * time.Second}},
-		{"a shortage after all refunds, on the last attempt", fourAttempts(3, withRefunds(queue.MaxShortages)),
+		{"a shortage after all refunds, on the last attempt", fourAttempts(3, withShortages(queue.MaxShortages)),
 			queue.Outcome{EndCause: queue.EndShortage}, row{
 				State: queue.Dead, Reason: queue.ReasonShortage,
 				Error: "not started, because the system was out of resources 101 times in a row", UsesAttempt: true,
@@ -161,16 +165,16 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 		{"lost, retry, last attempt", fourAttempts(3), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, dead", fourAttempts(0, onLost(queue.OnLostDead)), queue.Outcome{EndCause: queue.EndRunnerLost},
+		{"lost, dead", fourAttempts(0, withOnLost(queue.OnLostDead)), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, hold", fourAttempts(3, onLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndRunnerLost},
+		{"lost, hold", fourAttempts(3, withOnLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndRunnerLost},
 			row{State: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
 				UsesAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
 		{"interrupted, retry", fourAttempts(0), queue.Outcome{EndCause: queue.EndInterrupted},
 			row{State: queue.Failed, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
 				UsesAttempt: true, RecordsAttempt: true}},
-		{"interrupted, hold", fourAttempts(0, onLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndInterrupted},
+		{"interrupted, hold", fourAttempts(0, withOnLost(queue.OnLostHold)), queue.Outcome{EndCause: queue.EndInterrupted},
 			row{State: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
 				UsesAttempt: true, RecordsAttempt: true}},
 		{"lost alone", fourAttempts(0), queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
@@ -184,7 +188,7 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
 					"their only job", UsesAttempt: true,
 				RecordsAttempt: true, NeedsIsolation: true, CountsAsCrash: true}},
-		{"poison that was to be held", fourAttempts(0, withCrashes(2), onLost(queue.OnLostHold)),
+		{"poison that was to be held", fourAttempts(0, withCrashes(2), withOnLost(queue.OnLostHold)),
 			queue.Outcome{EndCause: queue.EndRunnerLost, Isolated: true},
 			row{State: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
@@ -211,13 +215,13 @@ func TestDecideMatchesTableOfEnds(t *testing.T) {
 // count of shortages affects the delay.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
-		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{EndCause: queue.EndShortage},
+		if d := queue.Decide(fourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
 			policy); d.Delay != want*time.Second {
 			t.Errorf("after %d shortages: waits %v, want %v", n, d.Delay, want*time.Second)
 		}
 	}
 	for _, n := range []int{64, queue.MaxShortages - 1} {
-		if d := queue.Decide(fourAttempts(0, withRefunds(n)), queue.Outcome{EndCause: queue.EndShortage},
+		if d := queue.Decide(fourAttempts(0, withShortages(n)), queue.Outcome{EndCause: queue.EndShortage},
 			policy); d.Delay != 30*time.Second || !d.CountsShortage || d.UsesAttempt {
 			t.Errorf("after %d shortages the decision is %+v", n, d)
 		}
@@ -229,9 +233,10 @@ func TestShortageDelayGrows(t *testing.T) {
 func TestDecideFollowsStateTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := fourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"),
-			onLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t, "on_lost")),
-			ok(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...),
-			noRetry(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
+			withOnLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t,
+				"on_lost")),
+			withOkCodes(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...),
+			withNoRetryCodes(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
 		o := queue.Outcome{EndCause: queue.EndCause(rapid.IntRange(1, int(queue.EndUnkillable)).Draw(t, "end")),
 			ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
 		d := queue.Decide(j, o, policy)
@@ -260,7 +265,6 @@ func TestDecidePanicsOnUnknownEnd(t *testing.T) {
 	queue.Decide(fourAttempts(0), queue.Outcome{}, policy)
 }
 
-// delaysAfterFailures returns the delays after the first n failures of a job.
 func delaysAfterFailures(p queue.RetryPolicy, backoff queue.Backoff, n int) (list []time.Duration) {
 	for i := range n {
 		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: backoff}}

@@ -70,8 +70,9 @@ const (
 // reportBugAdvice is the advice in errors about demands that no user's request can cause.
 const reportBugAdvice = "this is a bug in queuectl; please report it"
 
-// words returns the word that users know for the demanded thing, and the job field that contains the demand.
-func (d Demand) words() (noun, field string) {
+// nounAndField returns the word that users know for the demanded thing, and the job field that contains the
+// demand.
+func (d Demand) nounAndField() (noun, field string) {
 	switch d.Kind {
 	case GateNode:
 		return "node", "on"
@@ -92,7 +93,7 @@ func CheckDemands(list []Demand) error {
 			len(list), MaxDemands)
 	}
 	for i, d := range list {
-		noun, field := d.words()
+		noun, field := d.nounAndField()
 		switch {
 		case !slices.Contains(demandedKinds, d.Kind):
 			return Invalid("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind %d); %s",
@@ -125,7 +126,6 @@ func CheckDemands(list []Demand) error {
 // LABEL=VALUE.
 const maxNodeKeyBytes = 512
 
-// validKey reports whether the key of the demand is valid for its kind.
 func validKey(d Demand) bool {
 	if d.Kind == GateNode {
 		label, value, labelled := strings.Cut(d.Key, "=")
@@ -136,7 +136,7 @@ func validKey(d Demand) bool {
 }
 
 // GateSignature returns a text that identifies the gates of the demands and the number of units of each. Jobs
-// with the same text need the same room at the same gates.
+// with the same text need the same number of units of the same gates.
 func GateSignature(list []Demand) string {
 	var b strings.Builder
 	for _, d := range list {

@@ -24,8 +24,8 @@ func parseAmount(text string) (n int, ok bool) {
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemandAmount
 }
 
-// ParseLock parses a lock as users write it: KEY or KEY:n. Amount is 0 for a shared key without a number, since
-// a separate rule sets the limit of that key.
+// ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, such as @db, Amount
+// is 0, since an operator sets the limit of the key with `queuectl gate set`.
 func ParseLock(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
 	d := Demand{Kind: GateLock, Key: key, Amount: 1}
@@ -46,8 +46,8 @@ func ParseLock(text string) (Demand, error) {
 	return d, nil
 }
 
-// ParseRate parses a rate as users write it: KEY=N/PERIOD. A shared key may also be given alone; Amount is then
-// 0.
+// ParseRate parses a rate as users write it: KEY=N/PERIOD. A shared key may also be given alone, as @api. Amount
+// is then 0.
 func ParseRate(text string) (Demand, error) {
 	key, rate, counted := strings.Cut(text, "=")
 	if d := (Demand{Kind: GateRate, Key: key}); !counted && strings.HasPrefix(key, "@") && validKey(d) {
@@ -137,8 +137,8 @@ func DemandedUnits(j *Job) map[string]int {
 	return counts
 }
 
-// resolveDemands returns the gates named in a spec, in the order in which a claim checks them. It ignores
-// invalid gates, which checkFields has reported.
+// resolveDemands returns the demands for the gates that a spec names, in the order in which a claim checks gates.
+// It ignores errors, because checkFields has reported them.
 func resolveDemands(s *Spec) (list []Demand) {
 	add := func(d Demand, _ error) { list = append(list, d) }
 	if s.NodeSelector != nil {
@@ -157,7 +157,7 @@ func resolveDemands(s *Spec) (list []Demand) {
 	return list
 }
 
-// conditionNames contains the names of the conditions, as users write them.
+// conditionNames contains the names of the values of DependencyCondition, as users write them.
 var conditionNames = []string{ParentCompleted: "completed", ParentDead: "dead", ParentEnded: "ended"}
 
 // String returns the condition as users write it.

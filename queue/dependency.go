@@ -36,6 +36,6 @@ type OnDependencyFailure uint8
 // These are the values of OnDependencyFailure.
 const (
 	DependencyFailureCancel OnDependencyFailure = iota // the job is cancelled, which may also cancel its dependants
-	DependencyFailureHold
-	DependencyFailureRun
+	DependencyFailureHold                              // the job is held
+	DependencyFailureRun                               // the job runs nevertheless
 )

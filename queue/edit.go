@@ -73,14 +73,14 @@ func NonZeroPtr[T comparable](v T) *T {
 	return &v
 }
 
-// merge sets the field from JSON. Unlike set, it adds the entries of a map to the existing entries. A null
-// value removes an entry.
+// merge sets the field from JSON. Unlike the method set, it adds the entries of a map to the existing entries. A
+// null value removes an entry.
 func (f *Field) merge(s *Spec, value json.RawMessage) error {
 	if f.Kind != KindMap {
 		return f.set(s, value)
 	}
 	merged := map[string]string{}
-	maps.Copy(merged, f.in(s).Interface().(map[string]string))
+	maps.Copy(merged, f.memberOf(s).Interface().(map[string]string))
 	err := EachMember(value, func(key string, v json.RawMessage) (err error) {
 		delete(merged, key)
 		if string(v) != "null" {
@@ -91,7 +91,7 @@ func (f *Field) merge(s *Spec, value json.RawMessage) error {
 	if err != nil {
 		return Invalid(f.Name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
 	}
-	f.in(s).Set(reflect.ValueOf(merged))
+	f.memberOf(s).Set(reflect.ValueOf(merged))
 	return nil
 }
 
@@ -103,37 +103,38 @@ var excludedFields = map[string][]string{
 	"delay": {"run_at"},
 }
 
-// clearExcluded clears the fields that the field name excludes. It keeps those for which the function given
-// returns true.
+// clearExcluded clears the fields that the field with the given name excludes. It keeps each field for which the
+// function given returns true.
 func (s *Spec) clearExcluded(name string, given func(other string) bool) {
 	for _, other := range excludedFields[name] {
 		if !given(other) {
-			fieldsByName()[other].in(s).SetZero()
+			fieldsByName()[other].memberOf(s).SetZero()
 		}
 	}
 }
 
-// Override sets in s the fields that flags sets. It clears the fields that these exclude, and merges maps.
+// Override copies the set fields of the spec flags to s. It clears the fields that the copied fields exclude, and
+// merges maps.
 func (s *Spec) Override(flags *Spec) {
-	isGiven := func(name string) bool { return !fieldsByName()[name].in(flags).IsNil() }
+	isGiven := func(name string) bool { return !fieldsByName()[name].memberOf(flags).IsNil() }
 	for _, f := range fields() {
 		if !isGiven(f.Name) {
 			continue
 		}
 		s.clearExcluded(f.Name, isGiven)
-		value := f.in(flags)
+		value := f.memberOf(flags)
 		if added, isMap := value.Interface().(map[string]string); isMap {
 			merged := map[string]string{}
-			maps.Copy(merged, f.in(s).Interface().(map[string]string))
+			maps.Copy(merged, f.memberOf(s).Interface().(map[string]string))
 			maps.Copy(merged, added)
 			value = reflect.ValueOf(merged)
 		}
-		f.in(s).Set(value)
+		f.memberOf(s).Set(value)
 	}
 }
 
-// Edit changes a waiting job according to a merge patch (RFC 7386). set is a JSON object of fields. The value
-// null restores a field's default. Maps are merged. Edit does not change the account that the job runs as; the
+// Edit changes a waiting job according to set, a merge patch (RFC 7386): a JSON object of fields. The value null
+// restores a field's default. Maps are merged. Edit does not change the account that the job runs as; the
 // caller does that. If Edit returns an error, the job is unchanged.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	patch, err := readPatch(set)
@@ -146,14 +147,14 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	for name, value := range patch {
 		f := fieldsByName()[name]
 		if isNull(value) || f.Kind != KindMap {
-			f.in(s).SetZero()
+			f.memberOf(s).SetZero()
 		}
 		if !isNull(value) {
 			s.clearExcluded(name, isPatched)
 		}
 	}
 	if isNull(patch["delay"]) {
-		s.RunAt = nil // null for delay clears run_at: a stored job has no delay
+		s.RunAt = nil // a stored job has run_at instead of delay, so null for delay clears run_at
 	}
 	if err := s.setMembers(set, nil, (*Field).merge); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 )
 
 // Code is a kind of failure on which a caller can act. In the protocol it is the member data.code. Package
-// control defines the numbers and exit codes that belong to it.
+// control defines the number and the exit status of each code.
 type Code string
 
 // These are the codes in the error table of the protocol.
@@ -179,8 +179,8 @@ func (l *errorList) err() error {
 }
 
 // DidYouMean returns the suggestion "; did you mean …?" with the known word closest to word. It returns "" if
-// no known word is close. A word is close if less than half of the letters of the longer word are mistakes, and
-// at most a third of one letter more.
+// no known word is close. Two words are close if their editDistance d satisfies 2d < n and 3d ≤ n+1. n is the
+// length of the longer word.
 func DidYouMean(word string, known []string) string {
 	if best := NearestWord(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -193,7 +193,7 @@ func NearestWord(word string, known []string) string {
 	return NearestWordWithin(word, known, len(word))
 }
 
-// NearestWordWithin is like NearestWord, but returns only a word with at most maxMistakes mistakes.
+// NearestWordWithin is like NearestWord, but returns only a word whose editDistance is at most maxMistakes.
 func NearestWordWithin(word string, known []string, maxMistakes int) (best string) {
 	bestDistance := 1 << 30
 	if len(word) > 64 {

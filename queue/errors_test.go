@@ -21,7 +21,7 @@ func TestErrorsAreKnownByCode(t *testing.T) {
 }
 
 // DidYouMean suggests a known word only if that word is close.
-func TestNearest(t *testing.T) {
+func TestDidYouMean(t *testing.T) {
 	known := []string{"command", "max_retries", "id"}
 	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries",
 		"max-retry": "max_retries", "xyzzy": "", "": "", "ids": "id", strings.Repeat("c", 65): "",

@@ -14,8 +14,8 @@ type FieldRule struct {
 	Requires bool // true: Field requires one of Others; false: it excludes them all
 	Message  string
 	// equivalent reports whether Field and the other field have equivalent values. If they do, Resolve accepts
-	// both fields, because replies of the service contain both. A schema cannot express this exception, so it
-	// accepts only one of them.
+	// both fields, because replies of the service contain both. A schema cannot express this exception, so the
+	// schema accepts only one of the fields.
 	equivalent func(*Spec) bool
 }
 

@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// forms returns the text formats of all job fields and of two parameters. The keys say where each format is
+// textFormats returns the text formats of all job fields and of two parameters. The keys say where each format is
 // used.
-func forms() map[string]*TextFormat {
+func textFormats() map[string]*TextFormat {
 	signal := &TextFormat{Pattern: SignalPattern(), Check: func(text string) error {
 		_, err := ParseSignal(text)
 		return err
@@ -25,9 +25,9 @@ func forms() map[string]*TextFormat {
 	return all
 }
 
-// A text format accepts a text exactly if its pattern matches the text. beyondPattern lists the exceptions.
-func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
-	for name, form := range forms() {
+// A text format accepts a text exactly if its pattern matches the text. patternIsTooWide reports the exceptions.
+func TestFormatsAcceptWhatTheirPatternsMatch(t *testing.T) {
+	for name, form := range textFormats() {
 		t.Run(name, func(t *testing.T) {
 			pattern := regexp.MustCompile(form.Pattern)
 			matching := rapid.StringMatching(form.Pattern)
@@ -40,7 +40,7 @@ func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 				changed := text[:at] + other.Draw(t, "other") + text[at:]
 				texts := []string{text, text[:at], changed, rapid.String().Draw(t, "any")}
 				for _, text := range texts {
-					if got, want := form.Accepts(text), pattern.MatchString(text); got != want && !beyondPattern(form, text) {
+					if got, want := form.Accepts(text), pattern.MatchString(text); got != want && !patternIsTooWide(form, text) {
 						t.Fatalf("%q: accepted: %t, the pattern matches: %t", text, got, want)
 					}
 				}
@@ -49,8 +49,8 @@ func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	}
 }
 
-// beyondPattern reports whether a text format may reject a text that its pattern matches. The text may be too
+// patternIsTooWide reports whether a text format may reject a text that its pattern matches. The text may be too
 // long, or be a glob with a reversed range like [z-a].
-func beyondPattern(form *TextFormat, text string) bool {
+func patternIsTooWide(form *TextFormat, text string) bool {
 	return len(text) > 250 || form == GlobFormat && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

@@ -12,7 +12,7 @@ const MaxGlobBytes = 256
 
 // Glob returns a function that reports whether a whole text matches the pattern. In a pattern, * matches any
 // text, ? any one character, [a-z] one of these characters, and [!a-z] any one character except these. The time
-// to match is proportional to the product of both lengths.
+// to match is proportional to the length of the pattern times the length of the text.
 func Glob(pattern string) (func(string) bool, error) {
 	if len(pattern) > MaxGlobBytes {
 		return nil, Invalid("id_glob", "too long (%d bytes); the maximum is %d bytes", len(pattern), MaxGlobBytes)

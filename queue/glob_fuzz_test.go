@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// piece is one element of a pattern, as parsed by the independent implementation in this test. If any is set,
-// it matches any text. Otherwise it matches one character that the function takes accepts.
+// piece is one element of a pattern, as parsed by the independent implementation in this test. A piece with any
+// set matches any text. Any other piece matches one character for which the function takes returns true.
 type piece struct {
 	any   bool
 	takes func(rune) bool

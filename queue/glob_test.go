@@ -51,7 +51,7 @@ func TestGlob(t *testing.T) {
 }
 
 // An invalid pattern, or one that is too long, is rejected with an error that names the field.
-func TestGlobRefuses(t *testing.T) {
+func TestGlobRejectsInvalidPatterns(t *testing.T) {
 	long := strings.Repeat("a", MaxGlobBytes)
 	if match, err := Glob(long); err != nil || !match(long) || match(long[1:]) {
 		t.Errorf("the longest pattern: %v", err)
@@ -72,7 +72,7 @@ func TestGlobRefuses(t *testing.T) {
 	}
 }
 
-// Even the worst combination of pattern and text is matched without backtracking, which would take years.
+// Glob does not backtrack. With backtracking, it would take years to match these patterns.
 func TestGlobTimeIsBounded(t *testing.T) {
 	text := strings.Repeat("a", 10_000)
 	for _, pattern := range []string{

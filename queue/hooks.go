@@ -47,7 +47,7 @@ func HookEventsOf(s State) HookEvents {
 // String returns the name of one event, as used in the settings.
 func (h HookEvents) String() string { return h.choose("completed", "failed", "dead", "ended") }
 
-// choose returns the one of texts that belongs to a single event. texts are in the order of Hooks.
+// choose returns the text for one event. It takes the texts for all events, in the order of Hooks.
 func (h HookEvents) choose(texts ...string) string {
 	if i := slices.Index(Hooks, h); i >= 0 {
 		return texts[i]

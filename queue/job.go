@@ -15,32 +15,32 @@ const (
 	MaxCommandBytes          = 131_071   // shell command line; also each entry of argv and env
 	MaxArgsEnvBytes          = 512 << 10 // all entries of argv and env together
 	MaxStdinBytes            = 256 << 10
-	MaxLabels                = 32 // number of labels
-	MaxLabelBytes            = 256
+	MaxLabels                = 32        // number of labels
+	MaxLabelBytes            = 256       // name and value of one label together
 	MaxPriority              = 1_000_000 // priorities are from -MaxPriority to MaxPriority
-	MaxAttempts              = 1_000_000
-	MaxOutputLimit           = 1 << 30 // maximum of output_limit
-	MinMemory                = 1 << 20 // minimum of memory
-	MaxMemory                = 1 << 50
-	MinCPUs                  = 0.01 // minimum of cpus
-	MaxCPUs                  = 4096
-	MaxTasks                 = 4 << 20 // maximum of tasks, as in Linux
-	MinNice                  = -20     // minimum of nice
-	MaxNice                  = 19
-	MaxNoFile                = 1 << 20 // maximum of nofile, as in Linux by default
-	MaxKeyBytes              = 128
-	DefaultQueue             = "default"
-	MaxJobsPerRequest        = 1000 // jobs in one request
-	MaxExitCodes             = 256  // entries of each list of exit codes
-	MaxDeferrals             = 100  // how many times defer_codes may postpone one job
-	MaxErrorBytes            = 4 << 10
-	MaxSecrets               = 32       // entries of env_secret
-	MaxResultBytes           = 64 << 10 // result of an attempt, as JSON
-	MaxProgressTextBytes     = 256      // text of an attempt's progress
-	MaxDependencyResultBytes = 1 << 20  // results of a job's dependencies together
-	MaxHookCommandBytes      = 16 << 10 // shell command line of each hook
-	maxPathBytes             = 4096     // a path, or the command line of the shell
-	maxAccountNameBytes      = 256      // account name
+	MaxAttempts              = 1_000_000 // number of attempts
+	MaxOutputLimit           = 1 << 30   // maximum of output_limit
+	MinMemory                = 1 << 20   // minimum of memory
+	MaxMemory                = 1 << 50   // maximum of memory
+	MinCPUs                  = 0.01      // minimum of cpus
+	MaxCPUs                  = 4096      // maximum of cpus
+	MaxTasks                 = 4 << 20   // maximum of tasks, as in Linux
+	MinNice                  = -20       // minimum of nice
+	MaxNice                  = 19        // maximum of nice
+	MaxNoFile                = 1 << 20   // maximum of nofile, as in Linux by default
+	MaxKeyBytes              = 128       // a key, such as the idempotency key of a request
+	DefaultQueue             = "default" // not a limit: the queue of a job that names none
+	MaxJobsPerRequest        = 1000      // jobs in one request
+	MaxExitCodes             = 256       // entries of each list of exit codes
+	MaxDeferrals             = 100       // how many times defer_codes may postpone one job
+	MaxErrorBytes            = 4 << 10   // text of an error
+	MaxSecrets               = 32        // entries of env_secret
+	MaxResultBytes           = 64 << 10  // result of an attempt, as JSON
+	MaxProgressTextBytes     = 256       // text of an attempt's progress
+	MaxDependencyResultBytes = 1 << 20   // results of a job's dependencies together
+	MaxHookCommandBytes      = 16 << 10  // shell command line of each hook
+	maxPathBytes             = 4096      // a path, or the command line of the shell
+	maxAccountNameBytes      = 256       // account name
 )
 
 // OnLost says what happens to a job when its runner or machine dies during an attempt.
@@ -148,18 +148,18 @@ type Job struct {
 	Attempts        int    // attempts that count, since the job was last put in the queue
 	StartedAttempts int    // attempts ever started; the next attempt has number StartedAttempts + 1
 	Deferrals       int    // attempts postponed by defer_codes since the job was last put in the queue
-	// Shortages counts the starts that failed because the machine lacked resources. It is reset by an attempt,
-	// and when the job is put in the queue.
+	// Shortages counts the starts that failed because the machine lacked resources. It is set to 0 after an
+	// attempt, and when the job is put in the queue.
 	Shortages      int
 	NeedsIsolation bool   // the next attempt gets its own runner, since a runner died
-	RunnerCrashes  int    // runners that died with only this job since the job was last put in the queue
+	RunnerCrashes  int    // runners that died while running only this job, since it was last put in the queue
 	Fence          int64  // number of the job's newest lease; each claim raises it
 	ExitCode       int64  // exit code of the last attempt; -1 means none
 	Signal         int    // signal that ended the last attempt; 0 means none
 	WorkerID       string // worker that runs the job; "" while it is not running
 	// HeldUnits lists the units of resources that the leased job holds, in the format of FormatUnits.
 	HeldUnits string
-	Progress  *Progress // last reported progress; nil if none; never modified
+	Progress  *Progress // last reported progress; nil if none; the Progress itself is never modified
 	PID       int       // process id of the running job
 	// PausedAt is when a user paused the running job; 0 means that it is not paused.
 	PausedAt Millis
@@ -169,10 +169,10 @@ type Job struct {
 	CreatedAt     Millis
 	UpdatedAt     Millis
 	RunAt         Millis // when the job was first due
-	DueAt         Millis // when the job is due now; in state failed, its retry time
+	DueAt         Millis // current due time; in state failed, the time of the retry
 	AgingSince    Millis // when ageing (gaining rank by waiting) started
-	ArrivalNumber int64  // number of jobs enqueued up to AgingSince, with this one
-	Rank          int64  // result of Order.Rank; set only by a claim or a list of leases
+	ArrivalNumber int64  // number of jobs enqueued up to AgingSince, including this one
+	Rank          int64  // result of Order.Rank; set only in the result of a claim or of a list of leases
 	// StartPosition is the place of a claimed job in the order of starts; it is zero for other jobs. Usually it
 	// consists of the job's Rank and Seq. If fairness lets the job start before a better-ranked job of another
 	// user, it consists of that job's Rank and Seq. Jobs with the same StartPosition start in the order of
@@ -207,7 +207,7 @@ type ConflictAction uint8
 const (
 	ConflictReturn  ConflictAction = iota // the draft is not stored; the request returns the other job
 	ConflictReject                        // the request fails with ErrExists
-	ConflictReplace                       // a waiting other job is cancelled; otherwise like ConflictReject
+	ConflictReplace                       // the other job is cancelled if it waits; otherwise like ConflictReject
 )
 
 // conflictNames contains the names of the values of ConflictAction, as users write them.
@@ -258,18 +258,18 @@ func (j *Job) QueueTime(now Millis) time.Duration {
 
 // Attempt is one execution of a job.
 type Attempt struct {
-	Number       int // number, from 1
-	Fence        int64
+	Number       int   // number, from 1
+	Fence        int64 // number of the attempt's lease
 	Worker       string
 	Node         string
 	PID          int
 	StartedAt    Millis
 	EndedAt      Millis // 0 while the attempt runs
 	ExitCode     int64  // -1 means none
-	Signal       int
+	Signal       int    // signal that ended the attempt; 0 means none
 	Reason       Reason
 	Error        string
-	Counted      bool
+	Counted      bool          // the attempt counts towards the job's MaxAttempts
 	CPUTime      time.Duration // user and system time of the ended processes
 	PeakRSS      int64         // bytes
 	PeakTasks    int64         // highest number of concurrent processes and threads; 0 if unknown
@@ -328,8 +328,8 @@ const (
 	EventResumed        EventKind = "resumed"  // by a user
 	EventSettingChanged EventKind = "setting"
 	EventAudit          EventKind = "audit" // an action of a user that no other kind of event records
-	// EventHookDropped means that a hook job was not created. Too many of them wait, the quota is used up, or
-	// the user no longer exists.
+	// EventHookDropped means that a hook job was not created, because too many hook jobs wait, the user's quota is
+	// used up, or the user no longer exists.
 	EventHookDropped EventKind = "hook_dropped"
 
 	// EventScheduleAdded means that a schedule was added or replaced. This event and all kinds below contain
@@ -354,7 +354,7 @@ func EventKinds() []EventKind {
 		EventScheduleMissed, EventScheduleSkipped}
 }
 
-// Event is one row of the stored sequence of events. Its number has no gap to that of the previous event.
+// Event is one row of the stored sequence of events. The numbers Seq of the events have no gaps.
 type Event struct {
 	Seq             int64
 	Time            Millis

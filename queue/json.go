@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is the maximum nesting depth of JSON from outside.
+// maxDepth is the maximum nesting depth of JSON input.
 const maxDepth = 32
 
-// MaxMembers is the maximum number of members of a JSON object from outside.
+// MaxMembers is the maximum number of members of a JSON object in the input.
 const MaxMembers = 16_384
 
 // CheckJSON checks that line is one JSON value in UTF-8, nested at most 32 levels deep, without a raw NUL. The
@@ -136,6 +136,7 @@ func EachElement(data []byte, each func(value json.RawMessage) error) error {
 	return nil
 }
 
+// skipSpace returns the index of the first character from i on that is not white space.
 func skipSpace(data []byte, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\t' || data[i] == '\n' || data[i] == '\r') {
 		i++
@@ -196,7 +197,7 @@ func skipString(data []byte, i int) int {
 // other escapes.
 func DecodeJSONString(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
-		return textOf(raw)
+		return unmarshalText(raw)
 	}
 	rest := raw[1 : len(raw)-1]
 	at := bytes.IndexByte(rest, '\\')
@@ -207,7 +208,7 @@ func DecodeJSONString(raw json.RawMessage) (string, error) {
 	for ; at >= 0; at = bytes.IndexByte(rest, '\\') {
 		c := escapeChars[rest[at+1]]
 		if c == 0 { // not a one-letter escape
-			return textOf(raw)
+			return unmarshalText(raw)
 		}
 		text = append(append(text, rest[:at]...), c)
 		rest = rest[at+2:]
@@ -215,7 +216,8 @@ func DecodeJSONString(raw json.RawMessage) (string, error) {
 	return string(append(text, rest...)), nil
 }
 
-func textOf(raw json.RawMessage) (s string, err error) {
+// unmarshalText returns the text of a JSON string, as the library decodes it.
+func unmarshalText(raw json.RawMessage) (s string, err error) {
 	if json.Unmarshal(raw, &s) != nil {
 		return "", fmt.Errorf("must be text")
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// depth returns the nesting depth of JSON, as the standard decoder sees it.
-func depth(raw []byte) (deepest int) {
+// nestingDepth returns the nesting depth of JSON, as the standard decoder sees it.
+func nestingDepth(raw []byte) (deepest int) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	for n := 0; ; {
 		token, err := d.Token()
@@ -83,7 +83,7 @@ func FuzzJSON(f *testing.F) {
 		// CheckJSON handles long strings separately, so also test a line with long strings.
 		long := []byte(strings.ReplaceAll(string(raw), "a", strings.Repeat("a", 300)))
 		for _, line := range [][]byte{long, raw} {
-			want := json.Valid(line) && utf8.Valid(line) && depth(line) <= 32
+			want := json.Valid(line) && utf8.Valid(line) && nestingDepth(line) <= 32
 			if got := queue.CheckJSON(line) == nil; got != want {
 				t.Fatalf("%q: got %v, want %v", line, got, want)
 			}
@@ -97,7 +97,7 @@ func FuzzJSON(f *testing.F) {
 				t.Fatalf("%q as JSON is %s, which is read as %q, %v", raw, line, text, err)
 			}
 		}
-		want := json.Valid(raw) && utf8.Valid(raw) && depth(raw) <= 32
+		want := json.Valid(raw) && utf8.Valid(raw) && nestingDepth(raw) <= 32
 		if !want {
 			return
 		}
@@ -116,6 +116,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
+// compareMembers checks that EachMember passes on the same members as the standard decoder.
 func compareMembers(t *testing.T, raw []byte) {
 	var m map[string]json.RawMessage
 	isObject := json.Unmarshal(raw, &m) == nil && strings.TrimSpace(string(raw)) != "null"

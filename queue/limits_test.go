@@ -9,7 +9,7 @@ import (
 
 // UnenforcedLimits returns every limit that is not fully enforced, with the index of the first job that has the
 // limit.
-func TestShortfalls(t *testing.T) {
+func TestUnenforcedLimits(t *testing.T) {
 	all := func(nice, nofile int64) queue.Job {
 		return queue.Job{Execution: queue.Execution{
 			Limits: queue.Limits{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}}

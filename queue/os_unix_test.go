@@ -40,9 +40,9 @@ var awkwardTexts = []string{
 	"it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// shells returns the installed shells. The value is a text that must be sent to the shell before a command
-// line, so that the shell behaves as for a line that a user has pasted. dash represents shells that support
-// only POSIX.1-2017. For bash, the text turns history expansion on.
+// shells returns the installed shells by name. The value is a text to send to the shell before a command line.
+// With this text, the shell treats the line like one that a user has pasted; for bash, the text turns history
+// expansion on. dash is an example of a shell that supports only POSIX.1-2017.
 func shells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
@@ -93,8 +93,8 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 	}
 }
 
-// No form of a word that ends with a newline fits on one line and works in every POSIX shell. CommandText uses
-// a form that works in bash.
+// A word that ends with a newline cannot be quoted on one line for every POSIX shell. CommandText quotes such a
+// word for bash.
 func TestCommandTextEndsInANewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()

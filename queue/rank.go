@@ -34,9 +34,9 @@ type Order struct {
 	AgingInterval time.Duration
 }
 
-// Rank returns a job's sort key, lower first. Jobs with equal ranks start in the order of Seq. The rank never
-// changes once the job is runnable: all waiting jobs gain points at the same speed, so their order stays the
-// same. The result is clamped on overflow.
+// Rank returns a job's sort key, lower first. since is the job's AgingSince, arrival its ArrivalNumber. Jobs with
+// equal ranks start in the order of Seq. The rank never changes once the job is runnable: all waiting jobs gain
+// points at the same speed, so their order stays the same. The result is clamped on overflow.
 func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:
@@ -50,7 +50,7 @@ func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
 }
 
 // AgingPoints returns how many points of priority a job has gained by waiting. arrivals is the number of jobs
-// ever enqueued.
+// ever enqueued; see Rank for the other parameters.
 func (o Order) AgingPoints(since, now Millis, arrival, arrivals int64) int64 {
 	switch {
 	case o.Scheduling != ByAging || since == 0:
@@ -61,8 +61,9 @@ func (o Order) AgingPoints(since, now Millis, arrival, arrivals int64) int64 {
 	return max(0, int64(now-since)/max(1, o.AgingInterval.Milliseconds()))
 }
 
-// EffectivePriority returns an upper bound for the priority, including points for waiting, of a job with this
-// rank or a worse one. arrivals is the number of jobs ever enqueued. Scheduling must not be ByArrival.
+// EffectivePriority returns an upper bound for the effective priority of a job whose rank is this one or worse.
+// The effective priority is the priority plus the points gained by waiting. arrivals is the number of jobs ever
+// enqueued. Scheduling must not be ByArrival.
 func (o Order) EffectivePriority(rank int64, now Millis, arrivals int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:

@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// byTime and byEnqueue are the orders with the two kinds of ageing.
 var byTime = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 var byEnqueue = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute}
 
@@ -108,8 +109,8 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 	}
 }
 
-// For the rank of a job, EffectivePriority returns the job's effective priority. No job with a worse rank has a
-// higher effective priority.
+// For the rank of a job, EffectivePriority returns the job's effective priority or one more. No job with a worse
+// rank has a higher effective priority.
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
 	const now, arrivals = queue.Millis(1_000_000), 500
 	for _, o := range []queue.Order{

@@ -93,16 +93,18 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 // fieldChecker reports a problem with a field if ok is false. Problems are listed in the order of the calls.
 type fieldChecker = func(ok bool, field, format string, args ...any)
 
+// resolveCommand sets the job's command and shell, and reports a spec without a command.
 func resolveCommand(check fieldChecker, s *Spec, j *Job, d Defaults) {
 	if s.Argv == nil {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
 		j.Shell = ValueOr(s.Shell, d.Shell)
 	} else {
-		j.Command = "" // replies of the service contain command next to argv
+		j.Command = "" // ignore field command: replies of the service contain both command and argv
 	}
 	check(s.EnvPass == nil, "env_pass", `cannot be used here; give the variables with their values in field "env"`)
 }
 
+// resolveEnv returns the spec's environment variables as NAME=value, sorted. It reports those that are too long.
 func resolveEnv(check fieldChecker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
@@ -158,6 +160,7 @@ const CookieVariable = "QUEUECTL_COOKIE"
 // pairTooLongMessage is the error message for a name and a value that are too long together.
 const pairTooLongMessage = "%q is too long (%d bytes with its value); the maximum is %d bytes"
 
+// checkLabels reports each label whose name and value are too long together.
 func checkLabels(check fieldChecker, labels map[string]string) {
 	for k, v := range labels {
 		size := len(k) + len(v)
@@ -179,6 +182,7 @@ func ValidID(id string) bool {
 	return len(id) > 0 && len(id) <= 128
 }
 
+// isAbsolute reports whether a path is absolute on Unix or on Windows.
 func isAbsolute(path string) bool {
 	if len(path) < 3 || path[1] != ':' || path[2] != '\\' && path[2] != '/' {
 		return strings.HasPrefix(path, "/")

@@ -77,19 +77,21 @@ type limit struct {
 	atLimit, beyondLimit func(*queue.Spec)
 }
 
+// set returns f. It marks f as a change of a spec in the table of fieldLimits.
 func set(f func(*queue.Spec)) func(*queue.Spec) { return f }
 
-func command(text string) func(*queue.Spec) {
+func withCommand(text string) func(*queue.Spec) {
 	return func(s *queue.Spec) { s.Command, s.Argv = &text, nil }
 }
 
-func argv(list ...string) func(*queue.Spec) {
+func withArgv(list ...string) func(*queue.Spec) {
 	return func(s *queue.Spec) { s.Command, s.Argv = nil, list }
 }
 
-func id(text string) func(*queue.Spec) { return func(s *queue.Spec) { s.ID = &text } }
+func withID(text string) func(*queue.Spec) { return func(s *queue.Spec) { s.ID = &text } }
 
-func integers(name string) func(n int64) func(*queue.Spec) {
+// withInt returns a function that returns, for a number n, a change of a spec: it sets the named field to n.
+func withInt(name string) func(n int64) func(*queue.Spec) {
 	return func(n int64) func(*queue.Spec) {
 		return func(s *queue.Spec) {
 			switch name {
@@ -106,22 +108,22 @@ func integers(name string) func(n int64) func(*queue.Spec) {
 	}
 }
 
-func jobLimits() []limit {
-	priority, retries, attempts, output := integers("priority"), integers("max_retries"), integers("max_attempts"),
-		integers("output_limit")
+func fieldLimits() []limit {
+	priority, retries, attempts, output := withInt("priority"), withInt("max_retries"), withInt("max_attempts"),
+		withInt("output_limit")
 	codes := func(n int) []int { return make([]int, n) }
 	return []limit{
-		{"command", "command", command(bytes(131_071)), command(bytes(131_072))},
-		{"entry of argv", "argv", argv("p", bytes(131_071)), argv("p", bytes(131_072))},
-		{"argv in all", "env", argv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071)),
-			argv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071), "")},
+		{"command", "command", withCommand(bytes(131_071)), withCommand(bytes(131_072))},
+		{"entry of argv", "argv", withArgv("p", bytes(131_071)), withArgv("p", bytes(131_072))},
+		{"argv in all", "env", withArgv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071)),
+			withArgv(bytes(131_071), bytes(131_071), bytes(131_071), bytes(131_071), "")},
 		{"entry of env", "env", set(func(s *queue.Spec) { s.Env = map[string]string{"A": bytes(131_069)} }),
 			set(func(s *queue.Spec) { s.Env = map[string]string{"A": bytes(131_070)} })},
 		{"env in all", "env", set(func(s *queue.Spec) { s.Env = envOf(512 << 10) }),
 			set(func(s *queue.Spec) { s.Env = envOf(512<<10 + 1) })},
 		{"stdin", "stdin", set(func(s *queue.Spec) { s.Stdin = p(bytes(256 << 10)) }),
 			set(func(s *queue.Spec) { s.Stdin = p(bytes(256<<10 + 1)) })},
-		{"length of id", "id", id(bytes(128)), id(bytes(129))},
+		{"length of id", "id", withID(bytes(128)), withID(bytes(129))},
 		{"highest priority", "priority", priority(1_000_000), priority(1_000_001)},
 		{"lowest priority", "priority", priority(-1_000_000), priority(-1_000_001)},
 		{"fewest retries", "max_retries", retries(0), retries(-1)},
@@ -157,7 +159,7 @@ func jobLimits() []limit {
 // Every limit is exact: Resolve accepts a value at the limit, and rejects the next value with an error that
 // names the field.
 func TestResolveKeepsEveryLimit(t *testing.T) {
-	for _, l := range jobLimits() {
+	for _, l := range fieldLimits() {
 		at, beyond := queue.Spec{Command: p("true")}, queue.Spec{Command: p("true")}
 		l.atLimit(&at)
 		l.beyondLimit(&beyond)
@@ -201,12 +203,12 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 	}{
 		{"neither command nor argv", "command", func(s *queue.Spec) { s.Command = nil }},
 		{"command and argv", "command", func(s *queue.Spec) { s.Argv = []string{"x"} }},
-		{"empty command", "command", command("")},
-		{"blank command", "command", command(" \t\n")},
-		{"NUL in the command", "command", command("a\x00b")},
-		{"empty argv", "argv", argv([]string{}...)},
-		{"argv without a program", "argv", argv("", "x")},
-		{"NUL in argv", "argv", argv("x", "a\x00b")},
+		{"empty command", "command", withCommand("")},
+		{"blank command", "command", withCommand(" \t\n")},
+		{"NUL in the command", "command", withCommand("a\x00b")},
+		{"empty argv", "argv", withArgv([]string{}...)},
+		{"argv without a program", "argv", withArgv("", "x")},
+		{"NUL in argv", "argv", withArgv("x", "a\x00b")},
 		{"shell with argv", "shell", func(s *queue.Spec) { s.Command, s.Argv, s.Shell = nil, []string{"x"}, p("sh") }},
 		{"blank shell", "shell", word(shell, " ")},
 		{"a user without a name", "user", word(func(s *queue.Spec) **string { return &s.User }, "")},
@@ -228,8 +230,8 @@ func TestResolveRejectsWithFieldName(t *testing.T) {
 		{"unknown on_lost", "on_lost", func(s *queue.Spec) { s.OnLost = p("retri") }},
 		{"label without a name", "labels", func(s *queue.Spec) { s.Labels = map[string]string{"": "v"} }},
 		{"label with a NUL", "labels", func(s *queue.Spec) { s.Labels = map[string]string{"k": "\x00"} }},
-		{"id with a path", "id", id("../x")},
-		{"empty id", "id", id("")},
+		{"id with a path", "id", withID("../x")},
+		{"empty id", "id", withID("")},
 		{"a queue name with a path", "queue", word(queueOf, "../x")},
 		{"a queue of 65 bytes", "queue", word(queueOf, bytes(65))},
 		{"an empty node name", "on", word(on, "")},

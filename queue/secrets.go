@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// credentialPrefix is the prefix of a reference to a credential of the runner. The name of the credential
+// credentialPrefix is the prefix of a reference to a systemd credential of the runner. The name of the credential
 // follows the prefix.
 const credentialPrefix = "credential:"
 

@@ -191,7 +191,8 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 	return s.setMembers(data, other, (*Field).set)
 }
 
-// setMembers calls the function set for each member of a JSON object that is a field and not null.
+// setMembers calls the function set for each member of a JSON object that is a field and not null. It passes
+// other members to the function other, as Decode does.
 func (s *Spec) setMembers(data []byte, other func(name string, value json.RawMessage) (bool, error),
 	set func(f *Field, s *Spec, value json.RawMessage) error) error {
 	var wrong errorList
@@ -283,6 +284,7 @@ func (s *Spec) SetText(name, value string) error {
 	return fieldError(f.Name, err)
 }
 
+// setText sets the field from the text of a flag, as Spec.SetText does.
 func (f *Field) setText(s *Spec, text string) (err error) {
 	var value any = text
 	switch f.Kind {
@@ -330,6 +332,7 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 	return f.set(s, raw)
 }
 
+// fieldError returns err as an Error about the field, unless err already is an Error about a field.
 func fieldError(name string, err error) error {
 	if err == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 
 // set sets the field from a JSON value. Its errors say what the value must be.
 func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
-	switch to := f.in(s).Addr().Interface().(type) {
+	switch to := f.memberOf(s).Addr().Interface().(type) {
 	case **string:
 		return readInto(to, v, f.readText)
 	case **int64:
@@ -27,7 +27,7 @@ func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
 		}
 		return readInto(to, v, DecodeDuration)
 	case **Millis:
-		return readInto(to, v, readInstant)
+		return readInto(to, v, readTime)
 	case **bool:
 		return readInto(to, v, readBool)
 	case **int:
@@ -37,11 +37,12 @@ func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
 	case *map[string]string:
 		*to, err = f.readMap(v)
 	case *[]int:
-		*to, err = readCodes(v)
+		*to, err = readExitCodes(v)
 	}
 	return err
 }
 
+// readInto sets *to to the value that the function read returns for v.
 func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, error)) error {
 	value, err := read(v)
 	if err == nil {
@@ -50,13 +51,13 @@ func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, e
 	return err
 }
 
-// in returns the member of a spec that holds the value of the field.
-func (f *Field) in(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().Field(f.member) }
+// memberOf returns the member of a spec that holds the value of the field.
+func (f *Field) memberOf(s *Spec) reflect.Value { return reflect.ValueOf(s).Elem().Field(f.member) }
 
 // get returns the value of the field as it is written to JSON, or nil if the field is not set. For timeout_ms
 // it always returns nil, because the field timeout contains the value.
 func (f *Field) get(s *Spec) any {
-	member := f.in(s)
+	member := f.memberOf(s)
 	if member.IsNil() {
 		return nil
 	}
@@ -74,9 +75,9 @@ func (f *Field) get(s *Spec) any {
 	return reflect.Indirect(member).Interface()
 }
 
-// numbersAsText reports whether the field accepts a whole number in JSON where a text is expected. Job ids and
-// amounts are often numbers.
-func (f *Field) numbersAsText() bool {
+// acceptsNumbersAsText reports whether the field accepts a whole number in JSON where a text is expected. Job ids
+// and amounts are often numbers.
+func (f *Field) acceptsNumbersAsText() bool {
 	return f.Name == "id" || f.Name == "depends_on" || f.Name == "resources"
 }
 

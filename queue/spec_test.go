@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// maybe draws a pointer to a value of the generator g, or nil.
 func maybe[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
 	return rapid.Ptr(g, true).Draw(t, name)
 }
@@ -90,7 +91,7 @@ func TestSpecSurvivesFlags(t *testing.T) {
 	})
 }
 
-// flagsOf returns the flags that a user would write for a value.
+// flagsOf returns the texts of the flags that a user would write for the value of a field.
 func flagsOf(kind queue.FieldKind, value any) (flags []string) {
 	switch v := value.(type) {
 	case []string:

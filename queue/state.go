@@ -149,7 +149,7 @@ const (
 	ReasonInterrupted Reason = "interrupted" // the machine went down
 	ReasonDeferred    Reason = "deferred"    // the exit code is one of the job's defer_codes
 	ReasonStopped     Reason = "stopped"     // the service had to stop the attempt
-	ReasonShortage    Reason = "shortage"    // the service lacked a process, memory or a descriptor
+	ReasonShortage    Reason = "shortage"    // the machine had no free process, memory or file descriptor
 	ReasonExpired     Reason = "expired"     // the job was not started by expires_at
 	ReasonUnkillable  Reason = "unkillable"  // a process of the attempt survived SIGKILL
 	ReasonPoison      Reason = "poison"      // several runners died, each with only this job running

@@ -44,8 +44,8 @@ func TestCanBecomeMatchesTransitions(t *testing.T) {
 	}
 }
 
-// Each state is exactly one of waiting, running and ended.
-func TestStatesAreWaitingRunningOrEnded(t *testing.T) {
+// Waiting, Runnable and Ended return true exactly for the listed states.
+func TestWaitingRunnableAndEnded(t *testing.T) {
 	for _, s := range queue.States() {
 		want := map[string]string{
 			"blocked": "waits", "held": "waits", "pending": "waits runs", "failed": "waits runs",

@@ -15,13 +15,13 @@ import (
 // duration is added to a time.
 const MaxDuration = 10 * 365 * 24 * time.Hour
 
-// durationUnit is a unit of a duration. They are kept in a slice, because a map would be built at every start
-// of the program.
+// durationUnit is a unit of a duration.
 type durationUnit struct {
 	name     string
 	duration time.Duration
 }
 
+// durationUnits is a slice, because a map would be built at every start of the program.
 var durationUnits = []durationUnit{
 	{"ns", time.Nanosecond}, {"us", time.Microsecond}, {"µs", time.Microsecond}, {"ms", time.Millisecond},
 	{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}, {"w", 7 * 24 * time.Hour},
@@ -158,8 +158,8 @@ func FormatDuration(d time.Duration) string {
 	return b.String()
 }
 
-// sizeUnits lists the units of sizes. FormatSize uses those at the beginning, the largest first. ParseSize
-// accepts all of them, in upper and lower case.
+// sizeUnits lists the units of sizes. FormatSize uses only the first five, which are sorted, the largest first.
+// ParseSize accepts all of them, in upper and lower case.
 var sizeUnits = []struct {
 	suffix string
 	bytes  int64

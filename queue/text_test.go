@@ -11,7 +11,7 @@ import (
 )
 
 // For every escape, DecodeJSONString returns the same text as the library.
-func TestTextMatchesLibrary(t *testing.T) {
+func TestDecodeJSONStringMatchesLibrary(t *testing.T) {
 	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\r", "\n", "\"", "\\", "/", "\b", "\f", "\x00",
 		"\u2028", "é"}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -46,6 +46,7 @@ func TestTextMatchesLibrary(t *testing.T) {
 	}
 }
 
+// CommandText cuts the line of a long argv, but not within a character.
 func TestCommandTextIsBounded(t *testing.T) {
 	if got := CommandText("make all", nil); got != "make all" {
 		t.Errorf("CommandText returned %q", got)

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// NoUser represents a uid in actions that no user has requested.
+// NoUser is used instead of a uid for actions that no user has requested.
 const NoUser = math.MinInt
 
 type userKey struct{}

@@ -25,7 +25,6 @@ func decodeInteger(v json.RawMessage) (int64, error) {
 	return ParseInteger(string(v))
 }
 
-// isNumber reports whether a JSON value is a number.
 func isNumber(v json.RawMessage) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
 
 func readNumber(v json.RawMessage) (float64, error) {
@@ -66,7 +65,7 @@ func readSize(v json.RawMessage) (int64, error) {
 	return ParseSize(t)
 }
 
-func readInstant(v json.RawMessage) (Millis, error) {
+func readTime(v json.RawMessage) (Millis, error) {
 	t, err := decodeText(v)
 	if err != nil {
 		return 0, err
@@ -74,6 +73,7 @@ func readInstant(v json.RawMessage) (Millis, error) {
 	return ParseTime(t)
 }
 
+// setTimeoutMS sets *timeout to the value of field timeout_ms. It rejects a value that differs from field timeout.
 func setTimeoutMS(timeout **time.Duration, v json.RawMessage) error {
 	ms, err := decodeInteger(v)
 	if err != nil {
@@ -112,7 +112,7 @@ func readBool(v json.RawMessage) (bool, error) {
 
 // readText reads a text of the field: its value, or one entry of a list or map.
 func (f *Field) readText(v json.RawMessage) (string, error) {
-	if !f.numbersAsText() {
+	if !f.acceptsNumbersAsText() {
 		return decodeText(v)
 	}
 	if t := string(v); strings.Trim(t, "-0123456789") == "" { // only digits and -, so v is an integer
@@ -157,7 +157,7 @@ func (f *Field) readMap(v json.RawMessage) (map[string]string, error) {
 	return m, err
 }
 
-func readCodes(v json.RawMessage) ([]int, error) {
+func readExitCodes(v json.RawMessage) ([]int, error) {
 	list := []int{}
 	err := EachElement(v, func(e json.RawMessage) error {
 		if len(list) == MaxExitCodes {

@@ -18,16 +18,18 @@ const (
 
 // verbRule is one row of the table of verbs.
 type verbRule struct {
-	actsIn       []State // states of a job in which the verb changes it
-	noEffectIn   []State // states in which the goal of the verb is already reached
-	startsJob    bool    // the verb lets the job run
-	nextState    func(State) State
-	event        EventKind
-	acceptedJobs string // which jobs the verb accepts, for error messages
+	actsIn       []State           // states of a job in which the verb changes it
+	noEffectIn   []State           // states in which the goal of the verb is already reached
+	startsJob    bool              // the verb lets the job run
+	nextState    func(State) State // returns the job's state after the verb
+	event        EventKind         // event to record
+	acceptedJobs string            // which jobs the verb accepts, for error messages
 }
 
+// alwaysState returns a function for nextState that returns the state to for every job.
 func alwaysState(to State) func(State) State { return func(State) State { return to } }
 
+// keepState is a function for nextState that does not change the state.
 func keepState(s State) State { return s }
 
 var verbRules = map[Verb]verbRule{

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A verb makes only transitions that the state table allows. For a job in any other state, it returns an error
-// that names the state. No verb changes a running job.
+// A verb makes only transitions that the state table allows. If a verb does not accept the state of a job, its
+// error names the state. No verb changes a running job.
 func TestVerbsKeepToTheStateTable(t *testing.T) {
 	for verb, takes := range map[queue.Verb]string{
 		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",

@@ -30,10 +30,11 @@ const (
 
 // CronLine is a parsed cron line.
 type CronLine struct {
-	interval        time.Duration // interval of @every; 0 for other lines
-	isReboot        bool
-	days            *cron.SpecSchedule // fields of the line, which match wall-clock times in UTC
-	usesElapsedTime bool               // Next uses nextElapsed instead of nextFixed
+	interval time.Duration // interval of @every; 0 for other lines
+	isReboot bool          // the line is @reboot
+	// fields matches wall-clock times. It treats them as times in UTC.
+	fields          *cron.SpecSchedule
+	usesElapsedTime bool // Next uses nextElapsed instead of nextFixed
 }
 
 // cronField describes one field of a cron line. first is its lowest value.
@@ -63,6 +64,7 @@ var nicknames = map[string]string{
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
+// syntaxHint is advice in errors about a cron line: it lists the accepted forms.
 const syntaxHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, ` +
 	`@daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
@@ -147,7 +149,7 @@ func parseFields(words []string) (CronLine, error) {
 	days.Location = time.UTC
 	// According to crontab(5), a day must match both day fields if one of them begins with *.
 	days.DowOrDom = !isUnrestricted(words[dayOfMonthField]) && !isUnrestricted(words[dayOfWeekField])
-	l := CronLine{days: days, usesElapsedTime: strings.ContainsAny(words[hourField], "*?/-")}
+	l := CronLine{fields: days, usesElapsedTime: strings.ContainsAny(words[hourField], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
 		return CronLine{}, queue.Invalid("cron",
 			"the schedule would never start a job: the given day does not exist in any of "+
@@ -194,34 +196,34 @@ func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' 
 // AtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.
 func (l *CronLine) AtBoot() bool { return l.isReboot }
 
-// Next returns the first occurrence after the time after, in the given zone. It returns the zero
-// time if no occurrence exists. The intervals of @every begin at the time since. Every occurrence
-// is a whole number of milliseconds.
-func (l *CronLine) Next(after, since time.Time, location *time.Location) time.Time {
+// Next returns the first occurrence later than from, in the given zone. It returns the zero time if no occurrence
+// exists. createdAt is when the schedule was created; the intervals of @every begin then. Every occurrence is a
+// whole number of milliseconds.
+func (l *CronLine) Next(from, createdAt time.Time, zone *time.Location) time.Time {
 	switch {
 	case l.isReboot:
 		return time.Time{}
 	case l.interval > 0:
-		if after.Before(since) {
-			after = since
+		if from.Before(createdAt) {
+			from = createdAt
 		}
-		return since.Add((after.Sub(since)/l.interval + 1) * l.interval)
+		return createdAt.Add((from.Sub(createdAt)/l.interval + 1) * l.interval)
 	case l.usesElapsedTime:
-		return l.nextElapsed(after.In(location))
+		return l.nextElapsed(from.In(zone))
 	}
-	return l.nextFixed(after.In(location))
+	return l.nextFixed(from.In(zone))
 }
 
-// nextElapsed returns the first time after the time after at which the wall clock shows a matching time. It
-// does so even if the clock has already shown that time before.
-func (l *CronLine) nextElapsed(after time.Time) time.Time {
-	at, shown := after, zone.WallClock(after)
+// nextElapsed returns the first time later than from at which the wall clock shows a matching time. It does so
+// even if the clock has already shown that time before.
+func (l *CronLine) nextElapsed(from time.Time) time.Time {
+	at, shown := from, zone.WallClock(from)
 	for {
-		if shown = l.days.Next(shown); shown.IsZero() {
+		if shown = l.fields.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		_, offset := at.Zone()
-		due := shown.Add(-time.Duration(offset) * time.Second).In(after.Location())
+		due := shown.Add(-time.Duration(offset) * time.Second).In(from.Location())
 		_, end := zone.OffsetPeriod(at)
 		if end.IsZero() || due.Before(end) {
 			return due
@@ -232,32 +234,33 @@ func (l *CronLine) nextElapsed(after time.Time) time.Time {
 	}
 }
 
-// nextFixed returns the first occurrence after the time after. Every matching wall-clock time has exactly one
-// occurrence. If the clock skips a time, its occurrence is right after the skipped period. If the clock shows a
-// time twice, its occurrence is when the clock shows it first.
-func (l *CronLine) nextFixed(after time.Time) time.Time {
-	for shown := zone.WallClock(after); ; {
-		if shown = l.days.Next(shown); shown.IsZero() {
+// nextFixed returns the first occurrence later than from. Every matching wall-clock time has exactly one
+// occurrence. If the clock skips the time, the occurrence is right after the skipped period. If the clock shows
+// the time twice, the occurrence is when the clock shows it first.
+func (l *CronLine) nextFixed(from time.Time) time.Time {
+	for shown := zone.WallClock(from); ; {
+		if shown = l.fields.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		// Occurrences have the same order as their wall-clock times, so the first one found is the next one.
-		if due := zone.TimeOfWallClock(shown, after.Location()); due.After(after) {
+		if due := zone.TimeOfWallClock(shown, from.Location()); due.After(from) {
 			return due
 		}
 	}
 }
 
-// NewestOccurrences returns the newest n occurrences after the time after and up to the time upto, oldest
-// first. It computes at most a small multiple of n occurrences, or those of one day, even if many more exist.
-func (l *CronLine) NewestOccurrences(after, upto, since time.Time, location *time.Location, n int) (list []time.Time) {
+// NewestOccurrences returns the n newest occurrences later than from and not later than upto, oldest first. Next
+// describes the other parameters. NewestOccurrences computes at most a small multiple of n occurrences, or those
+// of one day, even if many more exist.
+func (l *CronLine) NewestOccurrences(from, upto, createdAt time.Time, zone *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
-		from := upto.Add(-span)
-		complete := !from.After(after) || span > searchYears*366*24*time.Hour
+		start := upto.Add(-span)
+		complete := !start.After(from) || span > searchYears*366*24*time.Hour
 		if complete {
-			from = after
+			start = from
 		}
 		list = list[:0]
-		for t := l.Next(from, since, location); !t.IsZero() && !t.After(upto); t = l.Next(t, since, location) {
+		for t := l.Next(start, createdAt, zone); !t.IsZero() && !t.After(upto); t = l.Next(t, createdAt, zone) {
 			if list = append(list, t); len(list) == 2*n {
 				list = append(list[:0], list[n:]...)
 			}
@@ -271,12 +274,12 @@ func (l *CronLine) NewestOccurrences(after, upto, since time.Time, location *tim
 // FormatTimestamp returns a time in the format that job ids contain.
 func FormatTimestamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// numberedIDCount is the number of ids with a number as suffix that CandidateJobID returns for an occurrence.
+// numberedIDCount is the number of ids of an occurrence that CandidateJobID returns without a random suffix.
 const numberedIDCount = 20
 
-// CandidateJobID returns the nth id, from 1, that the job of an occurrence can get if the ids before are taken.
-// The first numberedIDCount ids have a number as suffix. Later ids have a random suffix, so that no user can
-// take all possible ids in advance.
+// CandidateJobID returns the nth id, counted from 1, to try for the job of an occurrence. The caller tries the ids
+// in order until one is free. The first id has no suffix, and the next ones have a number. Ids beyond
+// numberedIDCount have a random suffix, so that no user can take all possible ids in advance.
 func CandidateJobID(name string, t time.Time, n int) string {
 	id := name + "@" + FormatTimestamp(t)
 	switch {

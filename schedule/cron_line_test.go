@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// times returns the next n occurrences of a line after a time, as the wall clock shows them.
-func times(t *testing.T, line, zone, after string, n int) (list []string) {
+// nextTimes returns the next n occurrences of a line after a time, as the wall clock shows them.
+func nextTimes(t *testing.T, line, zone, after string, n int) (list []string) {
 	t.Helper()
 	l, err := Parse(line)
 	if err != nil {
@@ -38,8 +38,8 @@ func times(t *testing.T, line, zone, after string, n int) (list []string) {
 }
 
 // When the clocks change, a line with fixed hours still has one occurrence per day. If the clock
-// skips its time, the occurrence is the first instant after the gap. If the clock shows its time
-// twice, it is the first of the two instants. Other lines have an occurrence whenever the wall
+// skips the time of the line, the occurrence is the first instant after the gap. If the clock shows this
+// time twice, the occurrence is the first of the two instants. Other lines have an occurrence whenever the wall
 // clock shows a matching time. The test covers both changes of a year in four zones.
 func TestClockChanges(t *testing.T) {
 	for _, c := range []struct {
@@ -97,7 +97,7 @@ func TestClockChanges(t *testing.T) {
 			"Thu 12-29 12:00:00 -1000, Sat 12-31 00:00:00 +1400, Sat 12-31 12:00:00 +1400"},
 	} {
 		want := strings.Split(c.want, ", ")
-		if got := times(t, c.line, c.zone, c.after, len(want)); !slices.Equal(got, want) {
+		if got := nextTimes(t, c.line, c.zone, c.after, len(want)); !slices.Equal(got, want) {
 			t.Errorf("%s: %q in %s has the occurrences\n %s\nwant %s", c.name, c.line, c.zone, strings.Join(got, ", "), c.want)
 		}
 	}
@@ -164,14 +164,14 @@ func TestLines(t *testing.T) {
 		{"@reboot", "2026-03-02T12:00:00Z", "none"},
 	} {
 		want := strings.Split(c.want, ", ")
-		if got := times(t, c.line, "UTC", c.after, len(want)); !slices.Equal(got, want) {
+		if got := nextTimes(t, c.line, "UTC", c.after, len(want)); !slices.Equal(got, want) {
 			t.Errorf("%q has the occurrences\n %s\nwant %s", c.line, strings.Join(got, ", "), c.want)
 		}
 	}
 }
 
 // An invalid line is rejected with an error that names the invalid part and the permitted values.
-func TestWrongLines(t *testing.T) {
+func TestInvalidLinesAreRejected(t *testing.T) {
 	for line, part := range map[string]string{
 		"":                                      "must not be empty",
 		"61 * * * *":                            `the minute "61" is not valid; use 0 to 59`,
@@ -222,7 +222,7 @@ func TestWrongLines(t *testing.T) {
 
 // NewestOccurrences finds the newest occurrences quickly, however many occurrences exist. If at most n exist,
 // it returns all of them.
-func TestNewest(t *testing.T) {
+func TestNewestOccurrences(t *testing.T) {
 	from := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		line        string
@@ -288,7 +288,7 @@ func TestOccurrencesRise(t *testing.T) {
 	}
 }
 
-// Jitter depends only on the name and the occurrence. Its values are spread over the limit.
+// Jitter depends only on the name and the occurrence. Its values are spread from 0 to the limit.
 func TestJitter(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	seen := map[time.Duration]bool{}
@@ -306,7 +306,7 @@ func TestJitter(t *testing.T) {
 }
 
 // ShortestGap finds the shortest interval, even if the intervals differ.
-func TestGap(t *testing.T) {
+func TestShortestGap(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second,
 		"@reboot": 0, "0 3 * * *": 24 * time.Hour} {

@@ -20,12 +20,13 @@ func JitterDelay(name string, at time.Time, limit time.Duration) time.Duration {
 // maxComparedGaps is the maximum number of intervals that ShortestGap compares.
 const maxComparedGaps = 100
 
-// ShortestGap returns the shortest interval between two consecutive occurrences after the time after. It
-// compares only the next maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist.
-func (l *CronLine) ShortestGap(after, since time.Time, zone *time.Location) (least time.Duration) {
-	last := l.Next(after, since, zone)
+// ShortestGap returns the shortest interval between two consecutive occurrences later than from. It compares only
+// the next maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist. Next describes the
+// parameters.
+func (l *CronLine) ShortestGap(from, createdAt time.Time, zone *time.Location) (least time.Duration) {
+	last := l.Next(from, createdAt, zone)
 	for i := 0; i < maxComparedGaps && !last.IsZero(); i++ {
-		next := l.Next(last, since, zone)
+		next := l.Next(last, createdAt, zone)
 		if d := next.Sub(last); !next.IsZero() && (least == 0 || d < least) {
 			least = d
 		}

@@ -11,11 +11,11 @@ import (
 
 // Retention says how long ended jobs, events and outputs are kept. A duration of 0 means forever.
 type Retention struct {
-	AgeByState     map[queue.State]time.Duration
-	MaxJobs        int64 // how many completed and cancelled jobs to keep; 0: all
-	EventAge       time.Duration
-	MaxEvents      int64
-	MaxOutputBytes int64 // maximum number of bytes of all outputs; 0 means unlimited
+	AgeByState     map[queue.State]time.Duration // how long ended jobs are kept, by state
+	MaxJobs        int64                         // how many completed and cancelled jobs to keep; 0 means all
+	EventAge       time.Duration                 // how long events are kept
+	MaxEvents      int64                         // maximum number of events
+	MaxOutputBytes int64                         // maximum number of bytes of all outputs; 0 means unlimited
 	// MaxBytesPerUser is the number of bytes that the jobs of one user may use. Above it, outputs, and inputs
 	// of ended jobs, are removed. 0 means unlimited.
 	MaxBytesPerUser int64
@@ -28,7 +28,9 @@ type Retention struct {
 type Retainer interface {
 	store.Clock
 	store.Cleanup
+	// UsersOverBytes returns the users whose jobs hold more than keep bytes.
 	UsersOverBytes(keep int64) []store.UserBytes
+	// TrimUserData removes outputs, and inputs of ended jobs, of a user whose jobs hold more than keep bytes.
 	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
 }
 
@@ -43,7 +45,7 @@ func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, er
 		func() (bool, error) {
 			return applyQueueRetention(ctx, s, noOwnRetention, store.Retention{MaxJobs: r.MaxJobs}, r.AgeByState)
 		},
-		func() (bool, error) { return applyQueueRetentions(ctx, s, &r) },
+		func() (bool, error) { return applyOwnRetentions(ctx, s, &r) },
 		func() (bool, error) { return trimUsers(ctx, s, r.MaxBytesPerUser) },
 		func() (bool, error) {
 			before := queue.Millis(0)
@@ -83,12 +85,12 @@ func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err err
 	return more, err
 }
 
-// noOwnRetention selects the jobs of all queues that ended while their queue had no separate retention.
+// noOwnRetention selects the jobs, of all queues, that ended while their queue had no own retention.
 var noOwnRetention = store.OwnRetentionQueue{Jobs: math.MaxInt64}
 
-// applyQueueRetentions removes jobs that ended while their queue had its own retention. To each of them it
-// applies the current retention of its queue.
-func applyQueueRetentions(ctx context.Context, s Retainer, r *Retention) (more bool, err error) {
+// applyOwnRetentions removes jobs that ended while their queue had its own retention. To each of these jobs it
+// applies the current retention of the job's queue.
+func applyOwnRetentions(ctx context.Context, s Retainer, r *Retention) (more bool, err error) {
 	if r.QueueRetention == nil {
 		return false, nil
 	}

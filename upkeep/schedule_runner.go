@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxLateness is the delay from which on an occurrence (a planned start of a schedule) counts as missed. A
-// missed occurrence creates a job only if the schedule's CatchUp setting says so.
+// An occurrence (a planned start of a schedule) counts as missed once it is late by maxLateness. A missed
+// occurrence creates a job only if the schedule's CatchUp setting says so.
 const maxLateness = time.Minute
 
 // maxSchedulesPerStep is the maximum number of schedules that are read at a time. It is small, because the job
@@ -97,8 +97,8 @@ type scheduleRunner struct {
 	store           Schedules
 	recurring       RecurringJobs
 	log             *slog.Logger
-	replacements    sync.WaitGroup
-	replacementDone chan struct{} // receives a value when replaceRunning has finished
+	replacements    sync.WaitGroup // calls of replaceRunning in progress
+	replacementDone chan struct{}  // receives a value when replaceRunning has finished
 
 	replacedSchedules sync.Map // names of schedules for which replaceRunning runs
 }
@@ -107,7 +107,7 @@ func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *schedule
 	return &scheduleRunner{store: s, recurring: r, log: log, replacementDone: make(chan struct{}, 1)}
 }
 
-// runDue handles at most maxSchedulesPerStep due schedules. next is the time until it must be called again.
+// runDue handles at most maxSchedulesPerStep due schedules. next is the time until runDue must be called again.
 func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
 	limit := maxSchedulesPerStep
 	for range r.replacedSchedules.Range {
@@ -142,12 +142,12 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 			"schedule", s.Name, "error", err)
 		err = r.store.PauseSchedule(ctx, store.SchedulePause{Name: s.Name, Generation: s.Generation, Pause: true,
 			Note: err.Error()})
-		return ignoreGone(err)
+		return ignoreScheduleGone(err)
 	}
 	plan.Owner, plan.MaxPending, plan.MaxPendingPerUser, plan.MaxBytesPerUser = r.recurring.UserLimits(s.UID)
 	fired, err := r.runOccurrences(ctx, s.UID, plan)
 	if err != nil || len(fired.LeasedSeqs) == 0 {
-		return ignoreGone(err)
+		return ignoreScheduleGone(err)
 	}
 	r.replacedSchedules.Store(s.Name, true)
 	r.replacements.Go(func() { r.replaceRunning(ctx, s.UID, plan, fired.LeasedSeqs) })
@@ -175,9 +175,9 @@ func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	return r.store.RunOccurrences(ctx, plan)
 }
 
-// ignoreGone returns nil if err means that the schedule was removed or replaced. Otherwise it
+// ignoreScheduleGone returns nil if err means that the schedule was removed or replaced. Otherwise it
 // returns err.
-func ignoreGone(err error) error {
+func ignoreScheduleGone(err error) error {
 	if errors.Is(err, queue.ErrNotFound) || errors.Is(err, store.ErrScheduleChanged) {
 		return nil
 	}
@@ -197,7 +197,7 @@ func (r *scheduleRunner) replaceRunning(ctx context.Context, uid int, plan store
 			endErr = errors.Join(endErr, r.recurring.EndJob(ctx, seq, uid))
 		}
 		fired, err := r.runOccurrences(ctx, uid, plan)
-		if err = ignoreGone(err); err == nil && len(fired.LeasedSeqs) == 0 || !sleep(ctx, replaceRetryDelay) {
+		if err = ignoreScheduleGone(err); err == nil && len(fired.LeasedSeqs) == 0 || !sleep(ctx, replaceRetryDelay) {
 			break
 		}
 		if err = errors.Join(endErr, err); err != nil {

@@ -27,8 +27,8 @@ func march(text string) queue.Millis {
 	return queue.MillisOf(t.AddDate(2026, 2, 0))
 }
 
-// instants formats times in the format that march parses.
-func instants(list []queue.Millis) string {
+// formatMarch formats times in the format that march parses.
+func formatMarch(list []queue.Millis) string {
 	var texts []string
 	for _, m := range list {
 		texts = append(texts, strings.TrimSuffix(m.Time().Format("2 15:04:05.000"), ".000"))
@@ -69,7 +69,7 @@ func TestPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := []string{instants(f.Occurrences), instants(f.MissedOccurrences), instants([]queue.Millis{f.NextAt})}
+		got := []string{formatMarch(f.Occurrences), formatMarch(f.MissedOccurrences), formatMarch([]queue.Millis{f.NextAt})}
 		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.DueAt != f.NextAt ||
 			f.LastAt < s.LastAt || f.ExpectedLastAt != s.LastAt {
 			t.Errorf("%s: got %q, want %q; %+v", c.name, got, want, f)
@@ -91,8 +91,7 @@ func TestPlanIsBounded(t *testing.T) {
 	}
 }
 
-// Jitter always delays an occurrence by the same time. The delayed time determines whether an occurrence is
-// late.
+// Jitter always delays an occurrence by the same time. Whether the occurrence is late depends on its delayed time.
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", TimeZone: "UTC", Jitter: time.Hour, LastAt: march("1 12:00:00.000")}
 	f, err := PlanOccurrences(&s, "", s.LastAt)
@@ -104,10 +103,10 @@ func TestPlanWithJitter(t *testing.T) {
 	due := f.DueAt
 	for after, want := range map[queue.Millis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
 		60_000: {"", "2 03:00:00"}} {
-		if f, err = PlanOccurrences(&s, "", due+after); err != nil || instants(f.Occurrences) != want[0] ||
-			instants(f.MissedOccurrences) != want[1] {
-			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, instants(f.Occurrences),
-				instants(f.MissedOccurrences),
+		if f, err = PlanOccurrences(&s, "", due+after); err != nil || formatMarch(f.Occurrences) != want[0] ||
+			formatMarch(f.MissedOccurrences) != want[1] {
+			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, formatMarch(f.Occurrences),
+				formatMarch(f.MissedOccurrences),
 				err)
 		}
 	}
@@ -145,8 +144,7 @@ func storeSchedule(s store.Store, name, cron string, set func(*store.Schedule)) 
 	return one
 }
 
-// newRecurring returns the RecurringJobs for these tests.
-func newRecurring(boot string, end func(context.Context, int64, int) error) RecurringJobs {
+func newRecurringJobs(boot string, end func(context.Context, int64, int) error) RecurringJobs {
 	return RecurringJobs{BootID: boot, EndJob: end, UserLimits: func(int) (string, int64, int64, int64) {
 		return "", 0, 0,
 			0
@@ -177,8 +175,8 @@ func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 	return list
 }
 
-// world calls the function do with a new store while Run is active. The clock is fake and starts at midnight.
-func world(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
+// withUpkeep calls the function do with a new store while Run is active. The clock is fake and starts at midnight.
+func withUpkeep(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := memstore.New(queue.Order{Scheduling: queue.ByPriority})
@@ -193,7 +191,7 @@ func world(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
 
 // Each schedule creates jobs at its own due times, even a schedule that is added later.
 func TestSchedulesRun(t *testing.T) {
-	world(t, newRecurring("", nil), func(s *memstore.Store) {
+	withUpkeep(t, newRecurringJobs("", nil), func(s *memstore.Store) {
 		storeSchedule(s, "slow", "@every 90s", nil)
 		time.Sleep(45 * time.Second)
 		storeSchedule(s, "quick", "*/20 * * * * *", nil)
@@ -229,7 +227,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 				return queue.ErrNoSpace
 			})
 			var loop sync.WaitGroup
-			loop.Go(func() { keepRunning(ctx, s, newRecurring("", nil)) })
+			loop.Go(func() { keepRunning(ctx, s, newRecurringJobs("", nil)) })
 			time.Sleep(seconds * time.Second)
 			s.SetHook(nil)
 			time.Sleep(3 * time.Second)
@@ -264,7 +262,7 @@ func TestMissedOccurrencesAreRecorded(t *testing.T) {
 		time.Sleep(3*time.Minute + 30*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
-		loop.Go(func() { keepRunning(ctx, s, newRecurring("", nil)) })
+		loop.Go(func() { keepRunning(ctx, s, newRecurringJobs("", nil)) })
 		synctest.Wait()
 		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
 			t.Errorf("outcomes of the schedule n: %q", got)
@@ -296,7 +294,7 @@ func TestReplacingEndsRunningJob(t *testing.T) {
 			Decision: queue.Decision{State: queue.Cancelled, UsesAttempt: true, RecordsAttempt: true}}}})
 		return err
 	}
-	world(t, newRecurring("", end), func(made *memstore.Store) {
+	withUpkeep(t, newRecurringJobs("", end), func(made *memstore.Store) {
 		s = made
 		storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
 		storeSchedule(s, "other", "* * * * *", nil)
@@ -341,7 +339,7 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 		}{{"first", 0}, {"second", 1}, {"second", 1}, {"third", 2}, {"", 2}} {
 			ctx, cancel := context.WithCancel(t.Context())
 			var loop sync.WaitGroup
-			loop.Go(func() { keepRunning(ctx, s, newRecurring(c.boot, nil)) })
+			loop.Go(func() { keepRunning(ctx, s, newRecurringJobs(c.boot, nil)) })
 			time.Sleep(time.Minute)
 			cancel()
 			loop.Wait()
@@ -354,7 +352,7 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 
 // An invalid schedule is paused with the reason as its note. It delays no other schedule.
 func TestInvalidScheduleIsPaused(t *testing.T) {
-	world(t, newRecurring("", nil), func(s *memstore.Store) {
+	withUpkeep(t, newRecurringJobs("", nil), func(s *memstore.Store) {
 		storeSchedule(s, "fine", "* * * * *", nil)
 		storeSchedule(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.Draft.Labels = nil })
 		broken, _, err := s.Schedule(t.Context(), "nonsense")
@@ -380,16 +378,16 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 
 // If the quota of a user has no room for the job of a due occurrence, the service frees space, as it does for a
 // request.
-func TestDueRunMakesRoom(t *testing.T) {
+func TestDueOccurrenceMakesRoom(t *testing.T) {
 	var s *memstore.Store
 	var most atomic.Int64 // the test sets it, and MakeRoomInQuota reads it
-	r := newRecurring("", nil)
+	r := newRecurringJobs("", nil)
 	r.UserLimits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoomInQuota = func(ctx context.Context, uid int, full *store.QuotaError) bool {
 		_, err := s.TrimUserData(ctx, uid, full.Limit-full.NeededBytes)
 		return err == nil && s.UserBytes(uid) <= full.Limit-full.NeededBytes
 	}
-	world(t, r, func(is *memstore.Store) {
+	withUpkeep(t, r, func(is *memstore.Store) {
 		s = is
 		large := strings.Repeat("x", 5000)
 		old := queue.Job{UID: 1, State: queue.Pending, Queue: "default", MaxAttempts: 1,

@@ -26,6 +26,7 @@ const (
 
 // UnownedMarker is the part of the store that RunUnownedSearch uses. See docs/decisions/0061.
 type UnownedMarker interface {
+	// MarkUnownedOutputs marks those of the given files that belong to no attempt as garbage, and returns them.
 	MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error)
 }
 

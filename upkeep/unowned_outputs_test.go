@@ -20,9 +20,9 @@ import (
 type ownerlessStore struct {
 	mu sync.Mutex // guards the fields below
 
-	callCount, failingCalls int
-	foundRefs               []string
-	steps                   []int
+	callCount, failingCalls int      // number of calls until now, and how many of the first calls fail
+	foundRefs               []string // files that were marked as garbage
+	steps                   []int    // for each call: the number of files that it has checked
 }
 
 func (o *ownerlessStore) MarkUnownedOutputs(_ context.Context, refs []string) (unowned []string, err error) {

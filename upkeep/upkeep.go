@@ -20,8 +20,8 @@ import (
 // the machine sleeps. This interval limits the resulting delay.
 const maxPassInterval = 30 * time.Second
 
-// retainInterval is the minimum time between two runs of applyRetention, if the first has removed everything.
-// Without this limit, it would run in every pass, possibly many times a second.
+// retainInterval is the minimum time between two calls of applyRetention, if the first has left nothing to remove.
+// Without this limit, Run would call it in every pass, possibly many times a second.
 const retainInterval = 5 * time.Second
 
 // maxDelayAfterChange is the maximum time between a change of jobs (enqueue, end or removal) and the next pass

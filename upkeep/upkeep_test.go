@@ -19,21 +19,21 @@ import (
 // fakeStore is a store without schedules. It records the calls of Run.
 type fakeStore struct {
 	noSchedules
-	next          time.Duration // time that Promote returns
-	err           error
+	next          time.Duration   // time that Promote returns
+	err           error           // error that Promote returns
 	promoteCalls  []time.Duration // for each call of Promote: the time since the start of the test
-	startedAt     time.Time
-	dueSooner     chan struct{}
-	refs          []string
-	failingPurges int // number of PurgeOutputs calls that fail before one succeeds
-	idleChecks    int
+	startedAt     time.Time       // start of the test
+	dueSooner     chan struct{}   // channel that PromoteHints returns
+	refs          []string        // files that DeletableOutputs returns
+	failingPurges int             // number of PurgeOutputs calls that fail before one succeeds
+	idleChecks    int             // number of calls of OnIdleCheck
 
 	enqueuedTotal atomic.Int64
 
-	endedCounts   [queue.Cancelled + 1]int64
-	removals      []string // one text per removal, in order
-	trimCalls     []string
-	keepingQueues []store.OwnRetentionQueue
+	endedCounts   [queue.Cancelled + 1]int64 // number of jobs, by state
+	removals      []string                   // one text per removal, in order
+	trimCalls     []string                   // one text per call of TrimJobs and similar methods, in order
+	keepingQueues []store.OwnRetentionQueue  // queues that OwnRetentionQueues returns
 }
 
 func (k *fakeStore) Counts() store.Counts {
@@ -132,6 +132,7 @@ func runUpkeep(t *testing.T, k *fakeStore, during func()) (purged int, err error
 	return runUpkeepWith(t, k, Retention{}, during)
 }
 
+// runUpkeepWith is like runUpkeep, but with the given retention.
 func runUpkeepWith(t *testing.T, k *fakeStore, r Retention, during func()) (purged int, err error) {
 	synctest.Test(t, func(t *testing.T) {
 		k.startedAt, k.dueSooner = time.Now(), make(chan struct{}, 1)
@@ -169,8 +170,8 @@ func TestRunPassesEvery30Seconds(t *testing.T) {
 	}
 }
 
-// After jobs were enqueued, have ended or were removed, the next pass starts within 5 s. Then a user may exceed
-// a limit, or files may have to be removed.
+// After jobs were enqueued, have ended or were removed, the next pass starts within 5 s. Such a change may make a
+// user exceed a limit, or files may have to be removed.
 func TestChangesStartPassWithin5Seconds(t *testing.T) {
 	k := &fakeStore{next: time.Hour}
 	_, err := runUpkeep(t, k, func() {

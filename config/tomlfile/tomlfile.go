@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Read reads a settings file. It treats a missing file like an empty one, unless required is set. Each
-// error contains its line number.
+// Read reads a settings file. It treats a missing file like an empty one, unless required is set. Errors about
+// the content name the line.
 func Read(path string, required bool) (config.Layer, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil && (required || !errors.Is(err, os.ErrNotExist)) {
@@ -46,8 +46,8 @@ var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resourc
 	"webhooks": (*config.Layer).SetWebhooks}
 
 // faultyPath returns the path of the key that makes a table of tableSetters invalid. It finds the first invalid
-// inner table, in the order of the names. Then it finds a key that the error names, and without which the
-// error changes. If there is no such key, it returns the path of the inner table.
+// inner table, in the order of the names. Then it finds a key whose name is in the error and whose removal changes
+// the error. If no key meets both conditions, it returns the path of the inner table.
 func faultyPath(name string, table map[string]any, take func(*config.Layer, map[string]any) error) []string {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
@@ -70,7 +70,6 @@ func faultyPath(name string, table map[string]any, take func(*config.Layer, map[
 	return []string{name}
 }
 
-// containsWord reports whether a text contains a word.
 func containsWord(text, word string) bool {
 	inWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !inWord(r) }), word)
@@ -118,11 +117,11 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// refusing is a type that accepts no TOML value. The library's error for it contains the line of the value's
-// key.
-type refusing struct{}
+// valueRejecter is a type that accepts no TOML value. If a value is decoded into it, the library returns an error
+// with the line of the value's key.
+type valueRejecter struct{}
 
-func (refusing) UnmarshalTOML(any) error { return errors.New("refused") }
+func (valueRejecter) UnmarshalTOML(any) error { return errors.New("refused") }
 
 // lineOf returns the line of a key. The path consists of the names of the enclosing tables and the name of the
 // key. If that line is unknown, lineOf returns the line of the innermost table whose line is known, or else 1.
@@ -142,7 +141,7 @@ func lineOf(raw []byte, path ...string) int {
 // such as table.key, it returns the first line of what the table contains. It returns 0 if no line is known.
 func firstLine(meta *toml.MetaData, value toml.Primitive) (line int) {
 	var refused toml.ParseError
-	if errors.As(meta.PrimitiveDecode(value, refusing{}), &refused) && refused.Position.Line > 0 {
+	if errors.As(meta.PrimitiveDecode(value, valueRejecter{}), &refused) && refused.Position.Line > 0 {
 		return refused.Position.Line
 	}
 	var table map[string]toml.Primitive

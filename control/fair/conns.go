@@ -15,7 +15,7 @@ type Conns struct {
 	onBytesFreed func()
 
 	requests, lists, streams *Limiter
-	connRequests             *Limiter // requests in progress; a "user" is a connection
+	connRequests             *Limiter // requests in progress on each connection; Conn.number is used as the user
 	bytes                    *Limiter // size of request lines and answers in progress
 	growingLines             *Limiter // lines longer than FreeBytes that are not complete yet
 
@@ -66,8 +66,10 @@ type Conn struct {
 	// client has hung up, it cancels the connection's requests and returns true.
 	cancelIfHungUp func() bool
 
-	bytes       atomic.Int64
-	lineGrowing bool // the line may grow; used only by the goroutine that reads it
+	bytes atomic.Int64 // size of the connection's request lines and answers in progress
+	// lineGrowing means that the line being read may exceed FreeBytes before its end has arrived. Only the goroutine
+	// that reads the line uses it.
+	lineGrowing bool
 }
 
 // Connect returns a new connection of a user.
@@ -81,8 +83,8 @@ func (c *Conn) Close() {
 	c.EndLine()
 }
 
-// awaitRoom waits for room for the request r. The server does not read the connection in the meantime, so awaitRoom
-// has it checked for a hang-up. It returns false if the request got no room.
+// awaitRoom waits for room for the request r. It returns false if the request got no room. The server does not read
+// from the connection in the meantime, so hangUps checks whether the client has hung up.
 func (c *Conn) awaitRoom(ctx context.Context, l *Limiter, r Request) bool {
 	if l.TryAcquire(r) {
 		return true
@@ -170,8 +172,8 @@ func (c *Conn) EndRequest(begun bool, bytes int) {
 	c.AddBytes(-bytes)
 }
 
-// OpenStream takes room for a stream, which the function end frees. It returns an error if there is no room. It
-// does not wait, because streams may last long.
+// OpenStream takes room for a stream. The function end frees the room. OpenStream returns an error if there is no
+// room. It does not wait, because streams may last long.
 func (c *Conn) OpenStream() (end func(), err error) {
 	r := Request{User: c.uid}
 	if !c.conns.streams.TryAcquire(r) {

@@ -36,7 +36,8 @@ func wantNoConns(t *testing.T, s *Conns) {
 	}
 }
 
-// wantTimeout checks that ask waits for room for maxRoomWait and then returns an error that contains says.
+// wantTimeout checks that the function ask waits for room for maxRoomWait and then returns an error that contains
+// the text says.
 func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	t.Helper()
 	began := time.Now()
@@ -47,7 +48,7 @@ func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	}
 }
 
-// wantImmediate checks that ask gets room immediately.
+// wantImmediate checks that the function ask gets room immediately.
 func wantImmediate(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	began := time.Now()
@@ -64,7 +65,7 @@ func TestRequestsAreBounded(t *testing.T) {
 		begin := func(c *Conn) func() error { return func() error { return c.BeginRequest(t.Context()) } }
 		var conns []*Conn
 		for range userRequests / connRequests {
-			c := s.Connect(1, stays)
+			c := s.Connect(1, notHungUp)
 			conns = append(conns, c)
 			for range connRequests {
 				wantImmediate(t, "a request", begin(c))
@@ -73,7 +74,7 @@ func TestRequestsAreBounded(t *testing.T) {
 				wantTimeout(t, "one more request of the connection", begin(c), "64 per connection")
 			}
 		}
-		spare, other := s.Connect(1, stays), s.Connect(2, stays)
+		spare, other := s.Connect(1, notHungUp), s.Connect(2, notHungUp)
 		wantTimeout(t, "one more request of the user", begin(spare), "256 per user")
 		wantImmediate(t, "a request of another user", begin(other))
 		var waiting sync.WaitGroup
@@ -102,7 +103,7 @@ func TestRequestsAreBounded(t *testing.T) {
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newConns()
-		a, b, other := s.Connect(1, stays), s.Connect(1, stays), s.Connect(2, stays)
+		a, b, other := s.Connect(1, notHungUp), s.Connect(1, notHungUp), s.Connect(2, notHungUp)
 		var ends []func()
 		for i := range userStreams {
 			end, err := []*Conn{a, b}[i%2].OpenStream()
@@ -152,11 +153,11 @@ func TestBytesAreBounded(t *testing.T) {
 		}
 		var conns []*Conn
 		for range 256 {
-			c := s.Connect(1, stays)
+			c := s.Connect(1, notHungUp)
 			conns = append(conns, c)
 			wantImmediate(t, "as many bytes as are free", room(c, connBytes))
 		}
-		first, second, other := conns[0], conns[1], s.Connect(2, stays)
+		first, second, other := conns[0], conns[1], s.Connect(2, notHungUp)
 		wantImmediate(t, "the first line that grows", room(first, 1))
 		wantTimeout(t, "a second line that grows", room(second, 1), "8388608 bytes")
 		wantImmediate(t, "a line of another user", room(other, userBytes))
@@ -178,7 +179,7 @@ func TestBytesAreBounded(t *testing.T) {
 		second.EndLine()
 		wantTimeout(t, "a line while the user's bytes are in use", room(first, 1), "8388608 bytes")
 		wantImmediate(t, "a line within the free bytes of another connection", func() error {
-			c := s.Connect(1, stays)
+			c := s.Connect(1, notHungUp)
 			defer c.Close()
 			return c.AwaitLineBytes(t.Context(), connBytes, false)
 		})
@@ -202,5 +203,5 @@ func TestBytesAreBounded(t *testing.T) {
 	})
 }
 
-// stays is a function cancelIfHungUp for a client that has not hung up.
-func stays() bool { return false }
+// notHungUp is a function cancelIfHungUp for a client that has not hung up.
+func notHungUp() bool { return false }

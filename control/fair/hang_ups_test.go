@@ -13,7 +13,7 @@ import (
 func fillRoom(t *testing.T, s *Conns, uid int) (conns []*Conn) {
 	t.Helper()
 	for range userRequests / connRequests {
-		c := s.Connect(uid, stays)
+		c := s.Connect(uid, notHungUp)
 		conns = append(conns, c)
 		for range connRequests {
 			if err := c.BeginRequest(t.Context()); err != nil {
@@ -46,7 +46,7 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 		var all sync.WaitGroup
 		var waiting []*Conn
 		for i := range 50 {
-			c := s.Connect(1, stays)
+			c := s.Connect(1, notHungUp)
 			waiting = append(waiting, c)
 			all.Go(func() {
 				if c.BeginRequest(ctx) == nil {

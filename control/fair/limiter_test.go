@@ -22,7 +22,7 @@ func wantIdle(t *testing.T, l *Limiter) {
 	}
 }
 
-// grants records which requests got room, in this order.
+// grants records the names of requests in the order in which they got room.
 type grants struct {
 	mu   sync.Mutex
 	list []string // guarded by mu
@@ -59,8 +59,8 @@ func queueUp(t *testing.T, l *Limiter, got *grants, wait *sync.WaitGroup, reques
 	}
 }
 
-// byUser returns requests for the given names. The digit in a name is the user.
-func byUser(names ...string) map[string]Request {
+// requestsFor returns one request for each of the given names. The digit in a name is the user.
+func requestsFor(names ...string) map[string]Request {
 	requests := map[string]Request{}
 	for _, name := range names {
 		requests[name] = Request{User: int(name[0] - '0')}
@@ -75,7 +75,7 @@ func TestUsersTakeTurns(t *testing.T) {
 		var got grants
 		var wait sync.WaitGroup
 		names := []string{"1a", "1b", "1c", "1d", "2a", "2b", "3a"}
-		queueUp(t, l, &got, &wait, byUser(names...), names...)
+		queueUp(t, l, &got, &wait, requestsFor(names...), names...)
 		wait.Wait()
 		if want := "1a 1b 2a 3a 1c 2b 1d"; got.String() != want {
 			t.Errorf("users were served in the order %v, want %v", &got, want)
@@ -190,13 +190,13 @@ func TestNoRoomIsLost(t *testing.T) {
 
 // A request whose Condition returns false waits until Dispatch is called. It delays no request of another kind
 // or user.
-func TestReadyDelaysOnlyItsKind(t *testing.T) {
+func TestConditionDelaysOnlyItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1, Shared: true})
 		var ready atomic.Bool
 		var got grants
 		var wait sync.WaitGroup
-		requests := byUser("1b", "2a")
+		requests := requestsFor("1b", "2a")
 		requests["1a"] = Request{User: 1, Kind: 1, Condition: ready.Load}
 		queueUp(t, l, &got, &wait, requests, "1a", "1b", "2a")
 		time.Sleep(time.Minute)
@@ -253,7 +253,7 @@ func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 }
 
 // ForceAdd can exceed a bound. Requests then wait until the amount is below the bound again.
-func TestAddExceedsBounds(t *testing.T) {
+func TestForceAddExceedsBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 10})
 		l.ForceAdd(Request{User: 1, Amount: 25})

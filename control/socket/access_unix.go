@@ -21,7 +21,7 @@ const LogHint = "journalctl -u queuectl"
 // AccessError returns the error for a user without permission to connect to a socket. It explains the cause and
 // how to get access.
 func AccessError(path string) error {
-	// closed is the path that the user may not use. need is the permission that the group of closed would need.
+	// closed is the path that the user may not use. need is the permission that the group of this path would need.
 	closed, need := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)
 	// If a directory on the path may not be entered, find the outermost such directory.

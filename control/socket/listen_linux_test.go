@@ -16,7 +16,6 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// tempSocket returns a path for a socket.
 func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
 // ownerOnly returns permissions that admit only the owner of the socket and root.

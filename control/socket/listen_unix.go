@@ -37,8 +37,8 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// Dial connects to a control socket. If the socket does not exist, errors.Is(err, fs.ErrNotExist). If this user
-// may not use it, errors.Is(err, fs.ErrPermission). If too many clients are connecting, the error is
+// Dial connects to a control socket. For a socket that does not exist, the error matches fs.ErrNotExist. For a
+// socket that this user may not use, it matches fs.ErrPermission. If too many clients are connecting, the error is
 // ErrOverloaded.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := sockpath.Dial(ctx, path)
@@ -48,16 +48,16 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return c, err
 }
 
-// Bind creates a control socket. If the socket's file is removed, it is not created again, unlike that of
-// Listen.
+// Bind creates a control socket like Listen. But unlike a Listener, the result cannot create the socket again when
+// the socket's file is removed.
 func Bind(path string, to Perms) (*net.UnixListener, error) {
 	l, _, err := bind(path, to)
 	return l, err
 }
 
 // WrapInherited returns a Listener for a control socket that another process has bound. Only that process can
-// bind it again, and it has set the backlog. WrapInherited must not call listen(2), because clients see the
-// identity of the last process that called it.
+// bind the socket again, and that process has set the backlog. WrapInherited must not call listen(2), because clients
+// see the identity of the last process that called listen(2).
 func WrapInherited(l *net.UnixListener) *Listener {
 	return &Listener{path: l.Addr().String(), listener: l}
 }
@@ -67,7 +67,6 @@ func WrapInherited(l *net.UnixListener) *Listener {
 // can delay those of others. Package net would use the system's maximum, 4096.
 const maxBacklog = 1024
 
-// setBacklog sets a socket's backlog to maxBacklog.
 func setBacklog(l *net.UnixListener) error {
 	raw, err := l.SyscallConn()
 	if err != nil {
@@ -115,6 +114,7 @@ func Listen(path string, to Perms) (*Listener, error) {
 	return &Listener{path: path, perms: to, listener: on, file: file}, nil
 }
 
+// bind creates a control socket as Listen describes. It also returns the identity of the socket's file.
 func bind(path string, to Perms) (*net.UnixListener, os.FileInfo, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, nil, err
@@ -191,7 +191,7 @@ func removeStale(dir string) {
 		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
 			os.Remove(filepath.Join(temp, "s"))
 		}
-		os.Remove(temp) // fails if the directory contains other files, so it is not ours
+		os.Remove(temp) // fails if the directory contains other files, because then bind has not created it
 	}
 }
 
@@ -205,7 +205,6 @@ func (e Perms) apply(path string) error {
 	return os.Chmod(path, e.Mode)
 }
 
-// currentListener returns the current listener.
 func (s *Listener) currentListener() *net.UnixListener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,8 +285,8 @@ func (s *Listener) Addr() net.Addr { return s.currentListener().Addr() }
 // SetDeadline sets the deadline for Accept.
 func (s *Listener) SetDeadline(t time.Time) error { return s.currentListener().SetDeadline(t) }
 
-// WatchFile creates a socket that is removed repeatedly again at most once per minWatchPause. After each
-// failure to create it or to watch its directory, the pause doubles, up to maxWatchPause.
+// Between two attempts to create the socket again, WatchFile waits for at least minWatchPause. After each failure to
+// create the socket or to watch its directory, the pause doubles, up to maxWatchPause.
 const (
 	minWatchPause = time.Second
 	maxWatchPause = 30 * time.Second

@@ -34,6 +34,7 @@ func CheckPath(path string) error {
 	return nil
 }
 
+// cutPipePrefix returns the name of a pipe without pipePrefix. ok is false if the path has no such prefix.
 func cutPipePrefix(path string) (name string, ok bool) {
 	if len(path) < len(pipePrefix) || !strings.EqualFold(path[:len(pipePrefix)], pipePrefix) {
 		return "", false
@@ -41,8 +42,8 @@ func cutPipePrefix(path string) (name string, ok bool) {
 	return path[len(pipePrefix):], true
 }
 
-// Dial connects to a control pipe. If the pipe does not exist, errors.Is(err, fs.ErrNotExist). If this user may
-// not use it, errors.Is(err, fs.ErrPermission). If too many clients are connecting, the error is ErrOverloaded.
+// Dial connects to a control pipe. For a pipe that does not exist, the error matches fs.ErrNotExist. For a pipe that
+// this user may not use, it matches fs.ErrPermission. If too many clients are connecting, the error is ErrOverloaded.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := pipe.Dial(ctx, path)
 	if errors.Is(err, pipe.ErrBusy) {
