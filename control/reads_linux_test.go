@@ -62,7 +62,7 @@ func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
 	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
 		stacks := make([]byte, 1<<20)
-		reading.Add(int64(strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*clientConn).readOn.")))
+		reading.Add(int64(strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*clientConn).readAll.")))
 		return true
 	})
 	c := NewClient(path)
