@@ -16,14 +16,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startedProcess is a started process. ticks is its start time in clock ticks since boot.
+// startedProcess is a process that startProcess has started.
 type startedProcess struct {
 	pid       int
 	startedAt time.Time
-	ticks     int64
+	ticks     int64 // start time in clock ticks since boot
 }
 
-// startProcess starts a process of the account uid in its own session.
+// startProcess starts a process under the account with this uid, in a new session. It ends with the test.
 func startProcess(t *testing.T, uid uint32) startedProcess {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -59,9 +59,9 @@ func (b startedProcess) stat(t *testing.T) []string {
 	return strings.Fields(rest)
 }
 
-// accountsRunner creates the directory of a runner of uid 1 and locks it. The running table in that
-// directory lists the process self as the runner and the processes in jobs as the runner's jobs.
-func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
+// createAccountRunner creates and locks the directory of a runner that has switched to uid 1. The running
+// table in that directory lists the process self as the runner, and the processes in jobs as its jobs.
+func createAccountRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
 	t.Helper()
 	dir = filepath.Join(base, rundir.AccountDirPrefix+"daemon", "1.a")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -87,14 +87,14 @@ func accountsRunner(t *testing.T, base string, self startedProcess, jobs ...star
 	return dir
 }
 
-// An account can write any pid into the directory of its runner. Even if root calls EndAllRunners, it ends
-// only processes of this account.
+// An account can write any pid into the directory of its runner. EndAllRunners, called by root, nevertheless
+// ends only processes of this account.
 func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, who ends the runners of all users; .ci/run runs it as root")
 	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
 
 	base := t.TempDir()
-	dir := accountsRunner(t, base, foreign, foreignJob)
+	dir := createAccountRunner(t, base, foreign, foreignJob)
 	if pid := PIDOf(dir); pid != 0 {
 		t.Errorf("its runner is process %d, of another account", pid)
 	}
@@ -109,7 +109,7 @@ func TestEndAllSparesProcessesOfOtherAccounts(t *testing.T) {
 	}
 
 	base = t.TempDir()
-	dir = accountsRunner(t, base, own, ownJob, foreignJob)
+	dir = createAccountRunner(t, base, own, ownJob, foreignJob)
 	if pid := PIDOf(dir); pid != int64(own.pid) {
 		t.Errorf("its runner is process %d, want %d", pid, own.pid)
 	}

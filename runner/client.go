@@ -34,7 +34,9 @@ type Client struct {
 	pendingReplies map[wire.RequestID]chan<- wire.Frame
 }
 
-// ErrNewerDatabase means that a service with a later epoch has already connected to the runner.
+// ErrNewerDatabase means that a service with the same or a later epoch has already connected to the runner.
+// The epoch is the number of a service start and is stored in the database, so this service has an older
+// database.
 var ErrNewerDatabase = errors.New("a running runner has already worked with a newer database")
 
 // ErrNoReply means that the runner will not answer: the connection or the attempt has ended.
@@ -51,9 +53,9 @@ func IsAlive(dir string) (bool, error) {
 	return rundir.IsLockHeld(filepath.Join(dir, rundir.LockFileName))
 }
 
-// Connect connects to the living runner in a directory, as the service start with the number epoch. From
-// then on the runner rejects frames of earlier service starts. Connect waits for the runner's answer, at
-// most for helloTimeout.
+// Connect connects to the living runner in a directory. epoch is the number of this service start. From then
+// on the runner rejects frames of earlier service starts. Connect waits for the runner's answer, at most for
+// helloTimeout.
 func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := rundir.Dial(filepath.Join(dir, rundir.SocketFileName))
 	if err != nil {
@@ -178,6 +180,7 @@ func (c *Client) Send(frames ...wire.Frame) {
 	}
 }
 
+// deliverReply passes an answer to the goroutine that waits for it, if any.
 func (c *Client) deliverReply(answer wire.Exchange) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,9 +225,9 @@ func request[T wire.Exchange](
 	}
 }
 
-// ReadOutput reads the output of an attempt that follows the position cursor. If none exists yet and stop
-// is not nil, ReadOutput waits. AttemptGone in the reply means that the runner does not have this attempt.
-// ReadOutput returns ErrNoReply if the connection ends or stop is closed.
+// ReadOutput reads the output of an attempt that follows the position cursor (see output.Cursor). If there is
+// no such output yet and stop is not nil, ReadOutput waits for it. AttemptGone in the reply means that the
+// runner does not have this attempt. ReadOutput returns ErrNoReply if the connection ends or stop is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
 	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
 	return request[*wire.ReadOutputReply](ctx, c, stop, &wire.ReadOutput{Lease: l, Cursor: cursor, Wait: stop != nil})

@@ -12,7 +12,7 @@ import (
 // could name any process, and messages advise people to end the process of a runner that hangs.
 func TestAccountRunnerPIDComesFromKernel(t *testing.T) {
 	for parent, want := range map[string]int{"": 1, rundir.AccountDirPrefix + "daemon": os.Getpid()} {
-		c, err := Connect(fakeRunner(t, parent, &wire.HelloReply{ProtocolVersion: 1, PID: 1}), 7, "1")
+		c, err := Connect(startFakeRunner(t, parent, &wire.HelloReply{ProtocolVersion: 1, PID: 1}), 7, "1")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// fakeRunner creates the directory of a runner, below a directory named parent, and its socket. A client
+// startFakeRunner creates the directory of a runner, below a directory named parent, and its socket. A client
 // that connects to the socket receives the frame answer.
-func fakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
+func startFakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), parent, "1.a")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -47,7 +47,7 @@ func fakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 // already accepted an equal or later epoch.
 func TestEndingRunnerRejectsServices(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
-		_, err := Connect(fakeRunner(t, "", &wire.HelloRefusal{Epoch: epoch}), 7, "1")
+		_, err := Connect(startFakeRunner(t, "", &wire.HelloRefusal{Epoch: epoch}), 7, "1")
 		if err == nil || errors.Is(err, ErrNewerDatabase) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Launcher describes the launcher: the process of root that starts root's runners on systems without
-// systemd.
+// Launcher describes the launcher: the process that runs as root and, on systems without systemd, starts
+// root's runners.
 type Launcher struct {
 	Socket string       // path of the socket; each connection to it starts a runner
 	PID    int          // process id; 0 if this service did not start the launcher

@@ -11,9 +11,9 @@ import (
 
 // StartedAttempts reports which attempts a living runner has started. It works for an unresponsive runner
 // too, because it reads only files in the runner's directory: the table of running attempts and the journal
-// of ended ones. hasProcess contains these attempts. The value is false for an attempt whose process the
-// table does not name yet; the runner may or may not have started it. ok is false if the files cannot be
-// read.
+// of ended ones. hasProcess contains all attempts in the table, and those of leases in the journal. The value
+// is false for an attempt whose process the table does not name yet: the runner may or may not have started
+// it. ok is false if the files cannot be read or are damaged.
 func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
 	hasProcess = map[wire.Lease]bool{}
 	// Read the table before the journal: an attempt leaves the table only after its result is in the

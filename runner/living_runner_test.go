@@ -22,9 +22,9 @@ func newTable(t *testing.T, dir string) *rundir.Table {
 	return table
 }
 
-// newNotes creates the running table and the journal of a runner in a new directory. newTable describes the
-// table.
-func newNotes(t *testing.T) (dir string, table *rundir.Table, j *rundir.Journal) {
+// newRunnerFiles creates the running table and the journal of a runner in a new directory. It creates the
+// table with newTable.
+func newRunnerFiles(t *testing.T) (dir string, table *rundir.Table, j *rundir.Journal) {
 	t.Helper()
 	dir = t.TempDir()
 	table = newTable(t, dir)
@@ -36,6 +36,7 @@ func newNotes(t *testing.T) (dir string, table *rundir.Table, j *rundir.Journal)
 	return dir, table, j
 }
 
+// putResult appends the result of the attempt with the lease l to the journal.
 func putResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
 	t.Helper()
 	if _, err := j.Append(wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: l}})); err != nil {
@@ -47,7 +48,7 @@ func putResult(t *testing.T, j *rundir.Journal, l wire.Lease) {
 // running attempts. Its journal lists the attempts that have ended and whose results no service has
 // received. An attempt without a process may not have started yet.
 func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
-	dir, table, j := newNotes(t)
+	dir, table, j := newRunnerFiles(t)
 	leaseOf := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
 	table.SetStarting(1, leaseOf(1), 7)
 	table.SetStarting(2, leaseOf(2), 7)

@@ -47,7 +47,7 @@ func (l Location) External() bool { return l.SpawnSocket != "" && !l.SpawnsOwnAc
 // OwnedByRoot reports whether the runners run as root and start each job under that job's account.
 func (l Location) OwnedByRoot() bool { return l.External() && l.Account == "" }
 
-// Root returns the directory that contains the directories of the runners for new jobs.
+// Root returns the directory in which the runners for new jobs create their directories.
 func (l Location) Root() string {
 	if l.SpawnSocket != "" && l.Account != "" {
 		return filepath.Join(l.Dir, rundir.AccountDirPrefix+l.Account)

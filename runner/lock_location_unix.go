@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// LockRunners reserves root's runners for this service until the returned file is closed. Without this
-// lock, another service could connect to the runners and take their results. LockRunners returns nil if the
-// runners do not run as root, or if their directory does not exist because none was started yet.
+// LockRunners reserves the runners that were started as root for this service, until the returned file is
+// closed. Without this lock, another service could connect to the runners and take their results. LockRunners
+// returns nil if runners are not started as root, or if no runner has created their directory yet.
 func (l Location) LockRunners() (*os.File, error) {
 	if !l.External() {
 		return nil, nil

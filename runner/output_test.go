@@ -24,14 +24,14 @@ func TestOutputSizeIsBounded(t *testing.T) {
 		}
 	}
 	const limit = 1000
-	for ref, most := range map[string][2]int64{"1-1": {2500, 2500}, "2-2": {2 * limit, 2 << 20}, "3-3": {}, "4-4": {}} {
-		if got := OutputSize(root, ref, limit); got < most[0] || got > most[1] {
-			t.Errorf("%s: counted as %d bytes, want %d to %d", ref, got, most[0], most[1])
+	for ref, bounds := range map[string][2]int64{"1-1": {2500, 2500}, "2-2": {2 * limit, 2 << 20}, "3-3": {}, "4-4": {}} {
+		if got := OutputSize(root, ref, limit); got < bounds[0] || got > bounds[1] {
+			t.Errorf("%s: counted as %d bytes, want %d to %d", ref, got, bounds[0], bounds[1])
 		}
 	}
 }
 
-// A valid reference names only a file in the output directory, so RemoveOutputs removes nothing else.
+// A valid reference can only name a file in the output directory, so RemoveOutputs removes nothing else.
 func TestValidRefNamesOnlyOutputs(t *testing.T) {
 	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !IsOutputRef(ref) {
 		t.Errorf("OutputRef returned %q, want the valid reference 12-3", ref)
@@ -54,7 +54,7 @@ func TestValidRefNamesOnlyOutputs(t *testing.T) {
 	}
 }
 
-// An output that is purged while another process reads it is removed.
+// Purging an output removes its file even while another process reads it.
 func TestPurgeRemovesOpenOutput(t *testing.T) {
 	home := Location{Dir: t.TempDir()}
 	path := OutputPath(home.Dir, "1-1")

@@ -23,7 +23,7 @@ type RecoveryResult struct {
 	// FilesDamaged means that the runner's files may be incomplete, so that they may lack attempts that the
 	// runner has started. It is also true after a reboot, since a power cut may have damaged the files.
 	FilesDamaged bool
-	// LeasesWithProcesses lists the attempts in Recover's argument sent that still had processes.
+	// LeasesWithProcesses lists those attempts in the argument "sent" of Recover that still had processes.
 	LeasesWithProcesses []wire.Lease
 	// StuckProcesses lists the processes that SIGKILL did not end. LeasesWithStuckProcesses contains the attempts in
 	// RunningAttempts to which these processes belong.
@@ -32,10 +32,10 @@ type RecoveryResult struct {
 }
 
 // Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files say
-// about the attempts. dir is the runner's directory, or "" if it is gone. leased lists the unsettled
-// attempts that this runner may have had; Recover returns results only for these. sent lists the attempts
-// that only this runner can have had. Recover finds their processes even if dir is damaged or gone. helper
-// is a living runner with the rights to end the processes. If helper is nil, this process ends them.
+// about the attempts. dir is the runner's directory, or "" if it is gone. leased lists the unsettled attempts
+// that this runner may have received; Recover returns results only for these. sent lists the attempts that no
+// other runner can have received. Recover finds their processes even if dir is damaged or gone. helper is a
+// living runner with the rights to end the processes. If helper is nil, this process ends them.
 func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helper *Client) (RecoveryResult, error) {
 	r, err := ReadDeadRunner(dir, leased)
 	if err != nil {
@@ -86,8 +86,8 @@ func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error)
 	return list, false, err
 }
 
-// ReadDeadRunner returns what a dead runner's files say about its attempts, with the results of those in
-// leased. Unlike Recover, it ends no processes.
+// ReadDeadRunner returns what a dead runner's files say about its attempts. It returns results only for the
+// attempts in leased. Unlike Recover, it ends no processes.
 func ReadDeadRunner(dir string, leased []wire.Attempt) (r RecoveryResult, err error) {
 	r.LeasesWithStuckProcesses, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {

@@ -32,8 +32,7 @@ func OutputSize(root, ref string, limit int64) int64 {
 	return min(info.Size(), 2*limit+limit/2+maxFramingBytes)
 }
 
-// maxFramingBytes bounds the part of an output file that is neither output nor overhead proportional to the
-// output.
+// maxFramingBytes bounds the part of an output file that does not grow with the output.
 const maxFramingBytes = 1 << 20
 
 // IsolatedSuffix is the end of the directory name of a runner that runs one isolated job only.
@@ -42,7 +41,7 @@ const IsolatedSuffix = ".alone"
 // IsIsolated reports whether the runner that uses a directory runs one isolated job only.
 func IsIsolated(dir string) bool { return strings.HasSuffix(dir, IsolatedSuffix) }
 
-// WorkerName returns the name of the worker with the number slot in the runner that uses dir.
+// WorkerName returns the name of the worker in a slot of the runner that uses dir.
 func WorkerName(dir string, slot int64) string {
 	if IsIsolated(dir) {
 		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
@@ -51,7 +50,7 @@ func WorkerName(dir string, slot int64) string {
 	return WorkerID(slot)
 }
 
-// WorkerID returns the name of the worker with the number slot, for example "w3".
+// WorkerID returns the name of the worker in a slot, for example "w3" for slot 3.
 func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
 // OutputRef returns the name of the output file of a lease.
@@ -59,8 +58,8 @@ func OutputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }
 
-// IsOutputRef reports whether a reference is valid. A valid reference cannot name a file outside the output
-// directory.
+// IsOutputRef reports whether ref is a valid name of an output file. A valid name cannot lead to a file
+// outside the output directory.
 func IsOutputRef(ref string) bool {
 	return ref != "" && strings.Trim(ref, "0123456789-") == ""
 }

@@ -106,7 +106,7 @@ func ReportReady(dir string) {
 // ProcessEnv returns the part of the service's environment that a runner gets: the variables that this
 // program and its Go runtime read.
 func ProcessEnv() []string {
-	return append(inherited("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
+	return append(environOf("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
 		"PATH=/usr/local/bin:/usr/bin:/bin")
 }
 

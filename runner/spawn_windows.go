@@ -17,15 +17,16 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// spawn starts a runner that outlives this process, with a console but without a window. It returns the
-// name of the runner's directory once the runner accepts connections. The runner runs a copy of the
-// program, because Windows cannot replace a running program and an upgrade must be possible while jobs run.
-// The copy was installed next to the program. If it is missing, spawn makes a copy in the runners'
-// directory. A policy of the machine may forbid programs in that directory to run. See docs/decisions/0089.
+// spawn starts a runner that outlives this process, with a console but without a window. It returns the name
+// of the runner's directory once the runner accepts connections. The runner runs a copy of the program,
+// because Windows cannot replace a running program, and an upgrade must be possible while jobs run. Normally,
+// the copy was installed next to the program. If it is missing, spawn makes one in the runners' directory. A
+// policy of the machine may forbid programs in that directory to run. See docs/decisions/0089.
 func (l Location) spawn(alone bool) (name string, err error) {
 	return l.spawnWith((*exec.Cmd).Start, alone)
 }
 
+// spawnWith does the work of spawn. It calls start to start the command.
 func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name string, err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)
@@ -89,7 +90,7 @@ func ReportReady(dir string) {
 // ProcessEnv returns the part of the service's environment that a runner gets: the variables that Windows
 // programs, this program and its Go runtime read.
 func ProcessEnv() []string {
-	return inherited(
+	return environOf(
 		"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATH", "PATHEXT", "TEMP", "TMP",
 		"USERPROFILE", "APPDATA", "LOCALAPPDATA", "ProgramData",
 		"QUEUECTL_FAILPOINTS", "GOTRACEBACK", "GOCOVERDIR")

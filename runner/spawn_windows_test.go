@@ -21,7 +21,7 @@ import (
 // The test program also acts as a service, and as the runner that this service starts.
 func init() {
 	if dir := os.Getenv("QUEUECTL_TEST_SERVICE"); dir != "" {
-		service(dir)
+		runAsService(dir)
 		os.Exit(0)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
@@ -31,8 +31,8 @@ func init() {
 	}
 }
 
-// service waits for a line, starts a runner and prints the runner's pid.
-func service(dir string) {
+// runAsService waits for a line on standard input, starts a runner and prints the runner's pid.
+func runAsService(dir string) {
 	self, _ := os.Executable()
 	bufio.NewReader(os.Stdin).ReadString('\n')
 	name, err := Location{Dir: dir, Command: []string{self, "runner"}, Log: os.Stderr}.spawn(false)
@@ -42,7 +42,7 @@ func service(dir string) {
 	}
 }
 
-// A runner runs the copy of the program that was installed next to it. If that copy is missing or of
+// A runner runs the copy of the program that was installed next to the program. If that copy is missing or of
 // another version, it runs a copy in the runners' directory. If a policy forbids this, the error names the
 // policy.
 func TestRunnerRunsAnInstalledCopy(t *testing.T) {
@@ -59,7 +59,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 		}
 	}
 	h := Location{Dir: filepath.Join(dir, "state"), Command: []string{program, "runner"}}
-	runs := func(want string) {
+	checkProgramIn := func(want string) { // starts a runner, whose program must be in the directory want
 		t.Helper()
 		started := ""
 		_, err := h.spawnWith(func(cmd *exec.Cmd) error {
@@ -73,13 +73,13 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	}
 	own, installed := filepath.Join(h.Dir, rundir.ProgramsDirName), copies.DirFor(program)
 	write("one")
-	runs(own)
+	checkProgramIn(own)
 	if _, err := copies.Ensure(program, installed); err != nil {
 		t.Fatal(err)
 	}
-	runs(installed)
+	checkProgramIn(installed)
 	write("two")
-	runs(own)
+	checkProgramIn(own)
 	if list, _ := os.ReadDir(own); len(list) != 1 {
 		t.Errorf("earlier copies are left: %v", list)
 	}

@@ -14,9 +14,9 @@ import (
 const LauncherSocketName = "spawn.sock"
 
 // StartLauncher starts the launcher, the process that starts root's runners on systems without systemd. The
-// caller must be root. The launcher starts a runner for each connection from the service's account, which
-// uid and gid name. It ends when this process ends. argv is the command line that starts this program as a
-// runner.
+// caller must be root. The launcher starts a runner for each connection from the service's account. uid and
+// gid are the ids of this account. The launcher ends when this process ends. argv is the command line that
+// starts this program as a runner.
 func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
 	// Nothing is written to this pipe. The launcher ends when lifeline is closed.
 	end, lifeline, err := os.Pipe()

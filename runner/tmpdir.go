@@ -52,8 +52,8 @@ func (l Location) args(alone bool) []string {
 	return args
 }
 
-// inherited returns the named environment variables that this process has, as NAME=value.
-func inherited(names ...string) (env []string) {
+// environOf returns those of the named environment variables that this process has, as NAME=value.
+func environOf(names ...string) (env []string) {
 	for _, name := range names {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)

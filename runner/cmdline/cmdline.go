@@ -39,7 +39,7 @@ func Encode(argv []string) (line string, err error) {
 		maxLength = maxCmdExeLine
 		line, err = cmdExeLine(argv, text)
 	case kind == powershellText:
-		line = argvLine(quietPowerShell(argv, text))
+		line = argvLine(addPowerShellOptions(argv, text))
 	default:
 		line = argvLine(argv)
 	}
@@ -82,9 +82,9 @@ func isAbbreviation(a, parameter string, minLength int) bool {
 	return len(a) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(a))
 }
 
-// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. The text begins after the
-// index at of argv. The option /S makes cmd.exe remove only the first and the last quote. With /D, cmd.exe
-// runs no commands from the registry. With /V:OFF, an exclamation mark has no special meaning.
+// cmdExeLine returns a command line with which cmd.exe executes a text unchanged. The text begins after
+// argv[at]. The option /S makes cmd.exe remove only the first and the last quote. With /D, cmd.exe runs no
+// commands from the registry. With /V:OFF, an exclamation mark has no special meaning.
 func cmdExeLine(argv []string, at int) (string, error) {
 	text := strings.TrimRight(strings.Join(argv[at+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
@@ -105,8 +105,9 @@ func cmdExeLine(argv []string, at int) (string, error) {
 	return strings.Join(append(line, argv[at], `"`+text+`"`), " "), nil
 }
 
-// quietPowerShell adds options to argv with which PowerShell loads no profile and is not interactive.
-func quietPowerShell(argv []string, at int) []string {
+// addPowerShellOptions adds options to argv with which PowerShell loads no profile and is not interactive. It
+// adds them before argv[at].
+func addPowerShellOptions(argv []string, at int) []string {
 	var add []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
 		isGiven := func(a string) bool { return isAbbreviation(a, option, minLength) }

@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// attemptPhase is the phase of an attempt. The phases begin with the Start frame of the attempt and end
-// when the service has acknowledged its result. attemptMoves lists the transitions.
+// attemptPhase is the phase of an attempt. The first phase begins when the runner receives the attempt's
+// Start frame. The last one begins when the service has acknowledged the result. attemptMoves lists the
+// transitions.
 type attemptPhase int
 
 const (
@@ -41,17 +42,17 @@ type attempt struct {
 	outputLog        *output.Log
 	phase            attemptPhase
 	worker           *process.Worker // the worker that runs the attempt; nil except in the phases starting and running
-	slot             int64
-	pid              int // 0 before the phase running
-	startedAtMillis  int64
-	sendsImmediately bool          // frames about the attempt are sent immediately
-	pendingKill      func()        // kills the attempt right after the fork; nil if no kill arrived before it
-	paused           bool          // the process tree is frozen, or will be frozen when it starts
-	signals          signalQueue   // signals that are still to be sent to the attempt
-	encodedResult    []byte        // the encoded Result frame; nil until the attempt has ended
-	resultSegment    int           // number of the journal segment that holds the result; 0 if none
-	sentProgress     wire.Progress // the progress that was last sent to the service
-	workspace        workspace     // used only by the worker that runs the attempt
+	slot             int64           // slot in the running table; 0 in the phase waiting
+	pid              int             // pid of the main process; 0 before the phase running
+	startedAtMillis  int64           // milliseconds since 1970
+	sendsImmediately bool            // frames about the attempt are sent immediately
+	pendingKill      func()          // kills the attempt right after the fork; nil if no kill arrived before it
+	paused           bool            // the process tree is frozen, or will be frozen when it starts
+	signals          signalQueue     // signals that are still to be sent to the attempt
+	encodedResult    []byte          // the encoded Result frame; nil until the attempt has ended
+	resultSegment    int             // number of the journal segment that holds the result; 0 if none
+	sentProgress     wire.Progress   // the progress that was last sent to the service
+	workspace        workspace       // used only by the worker that runs the attempt
 }
 
 func leaseOf(a *attempt) wire.Lease { return a.startFrame.Lease }
@@ -112,6 +113,7 @@ func (a *attempt) killLocked(cause int, grace time.Duration) {
 // cookie returns the attempt's cookie, a marker that every process of the attempt has in its environment.
 func (s *server) cookie(a *attempt) string { return runner.CookieOf(s.dir.name, leaseOf(a)) }
 
+// wireAttempt returns the description of an attempt that the runner sends in frames.
 func wireAttempt(a *attempt) wire.Attempt {
 	return wire.Attempt{Lease: leaseOf(a), Slot: a.slot, PID: int64(a.pid), StartedAtMillis: a.startedAtMillis}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// An attempt enters only phases that the table allows. Any other move leaves its phase unchanged.
+// An attempt enters only phases that attemptMoves allows. Any other move leaves its phase unchanged.
 func TestAttemptPhases(t *testing.T) {
 	allowed := map[[2]attemptPhase]bool{
 		{attemptWaiting, attemptStarting}:          true,
@@ -63,8 +63,8 @@ func newTestServer(t *testing.T) *server {
 	return s
 }
 
-// runningAttempt adds an attempt that runs in slot 1.
-func runningAttempt(s *server, l wire.Lease) *attempt {
+// addRunningAttempt adds an attempt that runs in slot 1.
+func addRunningAttempt(s *server, l wire.Lease) *attempt {
 	a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.New(1<<20, nil), phase: attemptRunning, slot: 1,
 		pid: 7}
 	s.attempts[l] = a
@@ -78,7 +78,7 @@ func runningAttempt(s *server, l wire.Lease) *attempt {
 func TestUnjournaledResultKeepsSlot(t *testing.T) {
 	for _, first := range []string{"journal", "acknowledgement"} {
 		s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
-		a := runningAttempt(s, l)
+		a := addRunningAttempt(s, l)
 		s.mu.Lock()
 		a.recordResultLocked([]byte("result"), 0)
 		s.unjournaledCount++
@@ -110,7 +110,7 @@ func TestUnjournaledResultKeepsSlot(t *testing.T) {
 // settle stores the result and frees the slot. In a closing runner, the last result ends the runner.
 func TestLastResultEndsClosingRunner(t *testing.T) {
 	s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
-	a := runningAttempt(s, l)
+	a := addRunningAttempt(s, l)
 	s.mu.Lock()
 	s.startClosingLocked()
 	if s.life.phase != phaseClosing {

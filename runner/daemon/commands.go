@@ -76,14 +76,14 @@ func (s *server) nextSignal(a *attempt) (number int64, more bool) {
 	return number, true
 }
 
-// watchLocked makes the runner send all further frames about an attempt immediately.
-func (s *server) watchLocked(f *wire.ReportImmediately) {
+// reportImmediatelyLocked makes the runner send all further frames about an attempt immediately.
+func (s *server) reportImmediatelyLocked(f *wire.ReportImmediately) {
 	a := s.attempts[f.Lease]
 	if a == nil {
 		return
 	}
 	a.sendsImmediately = true
-	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold its start or result
+	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold the report of its start or its result
 		s.link.conn.FlushNow()
 	}
 }

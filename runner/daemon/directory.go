@@ -54,7 +54,7 @@ func (s *server) setUpDirectory(pid int) (lock *os.File, err error) {
 	mode := d.mode(0o600)
 	path := filepath.Join(d.path, rundir.LockFileName)
 	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, mode) })
-	if err == nil && lock == nil { // another process holds the lock, and not only for the moment of a check
+	if err == nil && lock == nil { // another process holds the lock for longer than a check takes
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
 	}
 	if err != nil {

@@ -38,6 +38,7 @@ func (q *diskQueue) run(end <-chan struct{}) {
 	}
 }
 
+// next removes the first operation from the queue and returns it. It returns nil if the queue is empty.
 func (q *diskQueue) next() func() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -58,7 +58,7 @@ func (s *server) newCommand(a *attempt) *process.Command {
 			s.mu.Unlock()
 		},
 		// The report of the start is sent together with the next results. If the attempt ends before that, the
-		// service records its start and end together.
+		// service records the start and the end together.
 		OnStarted: func(int, time.Time) {
 			s.mu.Lock()
 			s.sendLocked(&wire.StartReport{Attempt: wireAttempt(a)}, a.sendsImmediately)
@@ -114,7 +114,8 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	return nil
 }
 
-// credentialPrefix is the start of a secret's reference if the secret is a systemd credential.
+// credentialPrefix is the start of the reference to a secret that is a systemd credential. Any other
+// reference is the path of a file.
 const credentialPrefix = "credential:"
 
 // readSecrets returns the secret environment variables of an attempt, whose values the service does not

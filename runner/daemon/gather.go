@@ -8,17 +8,17 @@ import (
 
 // This file decides when the runner sends its frames.
 //
-// The service stores the results that arrive together in one commit. A commit takes as much time as several
-// short jobs, regardless of the number of results in it. So the runner gathers results for the time
+// If several results arrive together, the service stores them in one commit. A commit takes as much time as
+// several short jobs, regardless of the number of results in it. So the runner gathers results for the time
 // settleDelay, and sends them together. While waiting attempts keep the workers busy, the runner gathers
 // longer, up to maxGatherDelays times settleDelay. The service can still send the next attempts before the
 // workers run out of work. If a frame must not wait, the runner sends it together with the gathered frames.
 // See docs/decisions/0046.
 
-// gatherState describes the frames that wait in a connection's outbox since the outbox was last sent.
+// gatherState describes the frames that the outbox of a connection has gathered since it was last flushed.
 type gatherState struct {
-	frameCount int       // number of waiting frames; if it is not 0, a timer will send the outbox
-	startedAt  time.Time // when this timer was set
+	frameCount int       // number of gathered frames; if it is not 0, a timer will flush the outbox
+	startedAt  time.Time // when the first of these frames was added and the timer was set
 }
 
 // maxGatherDelays bounds how long the runner gathers results, as a multiple of settleDelay. The service
@@ -29,6 +29,7 @@ const maxGatherDelays = 4
 // otherwise after at most maxGatherDelays times settleDelay.
 func (s *server) sendLocked(f wire.Frame, now bool) { s.sendEncodedLocked(wire.Append(nil, f), now) }
 
+// sendEncodedLocked does the same as sendLocked with a frame that is already encoded.
 func (s *server) sendEncodedLocked(frame []byte, now bool) {
 	c, delay := s.link.conn, s.link.settleDelay
 	switch {
@@ -44,9 +45,9 @@ func (s *server) sendEncodedLocked(frame []byte, now bool) {
 	}
 }
 
-// flushGathered sends the gathered frames. If mayExtend is true, it may wait for a few more delays first:
-// it does so if the waiting attempts will keep the workers busy for that time. It predicts the time from
-// the rate at which results came in.
+// flushGathered sends the gathered frames. If mayExtend is true and the waiting attempts will keep the
+// workers busy for longer, flushGathered first waits for up to maxGatherDelays-1 more delays. It predicts how
+// long the workers will be busy from the rate at which frames were gathered.
 func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {

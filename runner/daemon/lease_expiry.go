@@ -91,8 +91,8 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 }
 
 // watchdogKillDelay is the time from the end of the leases until the watchdog kills a runner that has not
-// ended its jobs. The node lease, after which another node may take over the jobs, ends later than the
-// leases of the runner. watchdogKillDelay is less than half of the shortest difference.
+// ended its jobs. The node lease, after which another node may take over the jobs, ends later than the leases
+// of the runner. watchdogKillDelay is less than half of the shortest time between these two ends.
 const watchdogKillDelay = 150 * time.Millisecond
 
 // armWatchdogLocked sets the time at which the watchdog kills this process if it hangs.

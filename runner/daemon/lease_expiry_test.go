@@ -36,16 +36,16 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 				t),
 		}
 		s.workers.cond = sync.NewCond(&s.mu)
-		within := func(f func()) {
+		withLock := func(f func()) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			f()
 		}
-		prolong := func(d time.Duration) { within(func() { s.extendLeasesLocked(&wire.ExtendLeases{Duration: d}) }) }
+		prolong := func(d time.Duration) { withLock(func() { s.extendLeasesLocked(&wire.ExtendLeases{Duration: d}) }) }
 		checkExpired := func(want bool) {
 			t.Helper()
 			synctest.Wait()
-			within(func() {
+			withLock(func() {
 				if s.leases.hasExpiredLocked() != want {
 					t.Errorf("the leases have expired: %v, want %v", !want, want)
 				}
@@ -61,14 +61,14 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		s.runningTable = newTable(t)
 		time.Sleep(2 * time.Second)
 		checkExpired(false)
-		within(func() {
+		withLock(func() {
 			if len(s.waitingAttempts) != 1 {
 				t.Error("a waiting attempt was dropped before its lease expired")
 			}
 		})
 		time.Sleep(time.Second)
 		checkExpired(true)
-		within(func() {
+		withLock(func() {
 			if len(s.waitingAttempts) != 0 || len(s.attempts) != 0 {
 				t.Error("a waiting attempt was kept after its lease expired")
 			}
@@ -82,7 +82,7 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 		time.Sleep(time.Hour)
 		checkExpired(false)
 		// By the boot clock, this renewal arrives after the new end of the leases, as if the machine had slept.
-		within(func() {
+		withLock(func() {
 			s.extendLeasesLocked(&wire.ExtendLeases{Duration: time.Hour,
 				BootDeadlineMillis: (runner.TimeSinceBoot() - time.Second).Milliseconds()})
 		})
@@ -94,8 +94,8 @@ func TestExpiredLeasesStopStarts(t *testing.T) {
 // leases do not expire, attempts start immediately.
 func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 	for _, c := range []struct {
-		leased time.Duration
-		then   func(s *server)
+		leaseDuration time.Duration
+		unblock       func(s *server) // lets the attempt start
 	}{
 		{0, func(*server) {}},
 		{time.Hour, func(s *server) { s.setLeaseWatchdog(nil) }},
@@ -114,7 +114,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 			}
 			s.workers.cond = sync.NewCond(&s.mu)
 			s.mu.Lock()
-			s.extendLeasesLocked(&wire.ExtendLeases{Duration: c.leased})
+			s.extendLeasesLocked(&wire.ExtendLeases{Duration: c.leaseDuration})
 			s.addAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
 			s.mu.Unlock()
 			begun := false
@@ -123,13 +123,13 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 				begun = true
 			}()
 			synctest.Wait()
-			if begun != (c.leased == 0) {
-				t.Errorf("leased for %v: started: %v", c.leased, begun)
+			if begun != (c.leaseDuration == 0) {
+				t.Errorf("leased for %v: started: %v", c.leaseDuration, begun)
 			}
-			c.then(s)
+			c.unblock(s)
 			synctest.Wait()
 			if !begun {
-				t.Errorf("leased for %v: the attempt does not start", c.leased)
+				t.Errorf("leased for %v: the attempt does not start", c.leaseDuration)
 			}
 		})
 	}

@@ -86,13 +86,13 @@ func (s *server) stopAll(grace time.Duration) {
 // successive calls that return true.
 const unwantedInterval = 2 * time.Second
 
-// watchServiceUnit closes the channel stopped once the operating system has stopped the service
-// permanently. If the service was not running at that time, it could not send Shutdown to the runner.
-// watchServiceUnit checks this only while no service is connected.
+// watchServiceUnit closes the channel stopped once the operating system has stopped the service permanently.
+// It checks this only while no service is connected: a service that was not running when it was stopped could
+// not send Shutdown to the runner.
 func (s *server) watchServiceUnit(stopped chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	count := 0 // successive calls of IsUnwanted that returned true
+	count := 0 // number of successive calls of IsUnwanted that returned true
 	s.link.unitTimer = time.AfterFunc(unwantedInterval, func() {
 		isUnwanted := s.isDisconnected() && s.IsUnwanted()
 		s.mu.Lock()
@@ -104,7 +104,7 @@ func (s *server) watchServiceUnit(stopped chan<- struct{}) {
 			return
 		}
 		if count == 2 {
-			s.link.unitTimer = nil // a service that still connects does not start the timer again
+			s.link.unitTimer = nil // otherwise disconnectLocked could start the timer again
 			close(stopped)
 		} else if s.link.conn == nil && s.life.phase != phaseEnded {
 			s.link.unitTimer.Reset(unwantedInterval)
@@ -130,20 +130,20 @@ func (s *server) reportEnding() {
 	}
 }
 
-// idleExit is how long a runner waits before it ends if it has no service and no jobs. housekeepInterval is
-// the time between two rounds of the method housekeep.
+// idleExitDelay is how long a runner without a service and without jobs waits before it ends.
+// housekeepInterval is the time between two rounds of the method housekeep.
 const (
-	idleExit          = 30 * time.Second
+	idleExitDelay     = 30 * time.Second
 	housekeepInterval = 30 * time.Second
 )
 
-// housekeep performs periodic work every housekeepInterval: it reaps orphans, cleans up, and ends a runner
-// that has been idle for idleExit. If an attempt may have left orphans, housekeep reaps them without
-// waiting for the next round.
+// housekeep performs periodic work every housekeepInterval: it reaps ended orphans (processes of jobs whose
+// parent has ended), cleans up, and ends a runner that has been idle for idleExitDelay. If an attempt may
+// have left orphans, housekeep reaps them without waiting for the next round.
 func (s *server) housekeep() {
 	tick := time.NewTicker(housekeepInterval)
 	defer tick.Stop()
-	var nextReap <-chan time.Time // nil while no orphans are running
+	var nextReap <-chan time.Time // nil if ReapEnded expects no more orphans to reap soon
 	for {
 		isRound := false
 		select {
@@ -168,12 +168,12 @@ func (s *server) housekeep() {
 		s.mu.Lock()
 		if s.link.conn != nil || s.hasUnendedLocked() || len(s.stuckAttempts) > 0 {
 			s.link.lastBusyAt = time.Now()
-		} else if time.Since(s.link.lastBusyAt) > idleExit {
+		} else if time.Since(s.link.lastBusyAt) > idleExitDelay {
 			s.startClosingLocked()
 		}
 		s.mu.Unlock()
 	}
 }
 
-// reapPause is the time between two checks for ended orphans while orphans are still running.
+// reapPause is the time between two calls of ReapEnded if the first one expects more orphans to reap soon.
 const reapPause = 100 * time.Millisecond

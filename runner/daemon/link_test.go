@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// hello connects to the runner as a service with the given epoch. accepted reports whether the runner
+// connectService connects a service with the given epoch to the runner. accepted reports whether the runner
 // accepted its Hello.
-func hello(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
+func connectService(t *testing.T, s *server, epoch int64) (c *conn, accepted bool) {
 	t.Helper()
 	service, runnerEnd := net.Pipe()
 	c = newConn(runnerEnd)
@@ -41,14 +41,14 @@ func TestNewestServiceIsConnected(t *testing.T) {
 	if !s.isDisconnected() {
 		t.Error("a new runner is connected")
 	}
-	first, ok := hello(t, s, 5)
+	first, ok := connectService(t, s, 5)
 	if !ok || s.link.conn != first || s.isDisconnected() {
 		t.Errorf("epoch 5: accepted %t, disconnected %t", ok, s.isDisconnected())
 	}
-	if c, ok := hello(t, s, 5); ok || s.link.conn == c {
+	if c, ok := connectService(t, s, 5); ok || s.link.conn == c {
 		t.Error("a second service with epoch 5 was accepted")
 	}
-	second, ok := hello(t, s, 6)
+	second, ok := connectService(t, s, 6)
 	if !ok || s.link.conn != second {
 		t.Error("epoch 6 was not accepted")
 	}
@@ -65,8 +65,8 @@ func TestNewestServiceIsConnected(t *testing.T) {
 	}
 }
 
-// A runner whose service was stopped for good ends once, although a service connects and disconnects again while
-// the runner waits for its jobs.
+// watchServiceUnit reports only once that the service was stopped permanently. It does not report this again
+// if a service connects and disconnects while the runner waits for its jobs.
 func TestStoppedServiceIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, isUnwanted := newTestServer(t), atomic.Bool{}

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Waiting attempts of each queue are sorted by Position. The order in which the queues alternate stays as
-// it was sent.
-func TestWaitingAttemptsAreSortedByPlace(t *testing.T) {
+// The waiting attempts of each queue are sorted by Position. The queues alternate in the order in which the
+// service sent the attempts.
+func TestWaitingAttemptsAreSortedByPosition(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.Start{
 		{Lease: wire.Lease{Seq: 1}, Queue: "a", Position: wire.QueuePosition{Rank: 10, Seq: 1}},

@@ -21,10 +21,10 @@ const progressInterval = 500 * time.Millisecond
 // progressParser parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
 // with N in percent. Only the last valid line is reported.
 type progressParser struct {
-	last  wire.Progress
-	line  []byte   // the part of the current line that has been read until now
-	skip  bool     // the current line is longer than maxProgressLineBytes and is ignored
-	masks [][]byte // secret values, replaced in each line
+	last  wire.Progress // progress in the last valid line
+	line  []byte        // the part of the current line that has been read until now
+	skip  bool          // the current line is longer than maxProgressLineBytes and is ignored
+	masks [][]byte      // secret values, replaced in each line
 }
 
 // parse parses the next bytes from the FIFO. It reports whether they completed a valid line.

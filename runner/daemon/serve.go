@@ -48,7 +48,7 @@ type server struct {
 	sweeper      sweeper        // removes the private directories of attempts that have ended
 	orphanHint   chan struct{}  // receives a hint that an attempt may have left orphans
 	goroutines   sync.WaitGroup // workers and the goroutines that they have started
-	workDirCount atomic.Int64   // number of private directories named until now
+	workDirCount atomic.Int64   // number of names given to private directories until now
 
 	warnedUnenforced sync.Once // logs once that limits are not enforced
 	warnedUnbounded  sync.Once // logs once that the runner's own memory is not limited
@@ -67,7 +67,7 @@ type server struct {
 }
 
 // Serve runs a runner in this process. It creates the runner's directory below Root. It serves until ctx
-// ends, the service sends Shutdown, the directory is removed, or the runner has been idle for idleExit.
+// ends, the service sends Shutdown, the directory is removed, or the runner has been idle for idleExitDelay.
 // Before it returns, it ends the running jobs and stores their results in the journal.
 func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()

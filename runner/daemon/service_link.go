@@ -11,8 +11,8 @@ import (
 // serviceLink is the runner's link to its service: the current connection, and settings that the service
 // has sent.
 type serviceLink struct {
-	epoch int64
-	conn  *conn // connection to the service with the newest epoch; nil while none is connected
+	epoch int64 // highest epoch of a service that has connected; 0 before the first connection
+	conn  *conn // connection to the service with the newest epoch; nil while no service is connected
 	// unitTimer runs the check of IsUnwanted while no service is connected. It is nil if Options.IsUnwanted is
 	// nil, and once the service was found to be stopped for good.
 	unitTimer   *time.Timer
@@ -50,8 +50,8 @@ func (s *server) isDisconnected() bool {
 	return s.link.conn == nil
 }
 
-// helloLocked answers a Hello. If its epoch is higher than all earlier ones, c is now the current
-// connection, and helloLocked returns true.
+// helloLocked answers a Hello. If its epoch is higher than all earlier ones, helloLocked makes c the current
+// connection and returns true.
 func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {
 		k, _ := s.helloReplyLocked()
@@ -63,21 +63,21 @@ func (s *server) helloLocked(c *conn, h *wire.Hello) bool {
 		return false
 	}
 	s.link.connectLocked(c, h.Epoch)
-	k, results := s.helloReplyLocked()
+	k, stateFrames := s.helloReplyLocked()
 	frames := wire.Append(nil, k)
 	if len(s.stuckAttempts) > 0 {
 		frames = wire.Append(frames, &wire.StuckReport{Attempts: s.stuckAttempts})
 	}
-	c.Send(append(frames, results...))
+	c.Send(append(frames, stateFrames...))
 	return true
 }
 
 // endingSuffix is appended to the reported version of a runner that is about to end.
 const endingSuffix = " (ending)"
 
-// helloReplyLocked returns the answer to a Hello, and the encoded Result frames that no service has
-// acknowledged.
-func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
+// helloReplyLocked returns the answer to a Hello, and the encoded frames that follow it: the results that no
+// service has acknowledged, and the progress of running attempts.
+func (s *server) helloReplyLocked() (k *wire.HelloReply, frames []byte) {
 	k = &wire.HelloReply{
 		ProtocolVersion: wire.ProtocolVersion, Version: s.Version, PID: int64(
 			os.Getpid()), Enforcements: s.limitEnforcements(),
@@ -88,15 +88,15 @@ func (s *server) helloReplyLocked() (k *wire.HelloReply, results []byte) {
 	for _, a := range s.attempts {
 		if a.hasEnded() {
 			k.EndedLeases = append(k.EndedLeases, leaseOf(a))
-			results = append(results, a.encodedResult...)
+			frames = append(frames, a.encodedResult...)
 			continue
 		}
 		k.Attempts = append(k.Attempts, wireAttempt(a))
 		if a.sentProgress.ReportedAtMillis != 0 {
-			results = wire.Append(results, &wire.ProgressReport{Lease: leaseOf(a), Progress: a.sentProgress})
+			frames = wire.Append(frames, &wire.ProgressReport{Lease: leaseOf(a), Progress: a.sentProgress})
 		}
 	}
-	return k, results
+	return k, frames
 }
 
 // limitEnforcements returns how this runner enforces each limit.

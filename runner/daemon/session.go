@@ -30,12 +30,12 @@ const disconnectSyncDelay = time.Second
 // time.
 const maxConcurrentReads = 1024
 
-// conn is the connection of one service.
+// conn is the connection to one service.
 type conn struct {
 	*wire.Outbox
-	netConn net.Conn
-	closed  chan struct{} // closed when the connection ends
-	reads   atomic.Int64  // number of ReadOutput requests in progress
+	netConn     net.Conn
+	closed      chan struct{} // closed when the connection ends
+	activeReads atomic.Int64  // number of ReadOutput requests in progress
 
 	epoch    int64       // epoch of the service; 0 before its Hello; guarded by the server's mu
 	gathered gatherState // guarded by the server's mu
@@ -120,9 +120,10 @@ func (s *server) serve(c *conn) {
 	loops.Wait()
 }
 
-// handleFrame executes one frame of a service. It rejects the frame if a service with a later epoch has
-// connected. It checks this while it holds mu, which also guards the starts of attempts. So after a new
-// service has read the runner's state, no frame of an earlier service can take effect.
+// handleFrame executes one frame of a service. If it returns false, the connection must end. It rejects the
+// frame if a service with a later epoch has connected. It checks the epoch while it holds mu, which also
+// guards the starts of attempts. So after a new service has read the runner's state, no frame of an earlier
+// service can take effect.
 func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +162,7 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 	case *wire.Pause:
 		s.pauseLocked(c, f)
 	case *wire.ReportImmediately:
-		s.watchLocked(f)
+		s.reportImmediatelyLocked(f)
 	case *wire.Ack:
 		s.acknowledgeLocked(f)
 	case *wire.PurgeOutputs:
@@ -199,8 +200,8 @@ func (s *server) setupLocked(f *wire.Setup) {
 // answerRead answers a ReadOutput request. If f.Wait is set, it first waits until there is output after the
 // cursor or the output is complete.
 func (s *server) answerRead(c *conn, f *wire.ReadOutput) {
-	tooMany := c.reads.Add(1) > maxConcurrentReads
-	defer c.reads.Add(-1)
+	tooMany := c.activeReads.Add(1) > maxConcurrentReads
+	defer c.activeReads.Add(-1)
 	answer := &wire.ReadOutputReply{RequestID: f.RequestID, Cursor: f.Cursor}
 	s.mu.Lock()
 	a := s.attempts[f.Lease]

@@ -57,6 +57,8 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 // delay to answer before the workers run out of attempts.
 func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	const delay = 5 * time.Millisecond
+	// The map contains the shortest and the longest time until frames are sent, by the number of waiting
+	// attempts.
 	for waiting, want := range map[int][2]time.Duration{
 		0: {delay, delay}, 12: {delay, delay}, 18: {2 * delay, 3 * delay}, 24: {3 * delay, 4 * delay},
 		60: {4 * delay, 4 * delay},

@@ -16,7 +16,7 @@ type slotUses struct {
 	// useCounts counts, for each slot, the reasons why it is taken: its attempt runs, has processes that
 	// SIGKILL did not end, or has a result that is not in the journal. A slot with count 0 is free.
 	useCounts     [rundir.MaxSlots + 1]int8
-	reservedCount int  // slots that have disk space reserved in the running table
+	reservedCount int  // number of slots for which the running table has reserved disk space
 	hasWaiter     bool // a worker waits for a free slot
 }
 

@@ -25,7 +25,7 @@ func listenAt(path string, mode os.FileMode) (*socket, error) {
 	return &socket{path: path, mode: mode, listener: l}, err
 }
 
-func (s *socket) current() net.Listener {
+func (s *socket) currentListener() net.Listener {
 	s.mu.Lock()
 	l := s.listener
 	s.mu.Unlock()
@@ -36,14 +36,15 @@ func (s *socket) current() net.Listener {
 // new listener.
 func (s *socket) accept() (net.Conn, error) {
 	for {
-		l := s.current()
+		l := s.currentListener()
 		c, err := l.Accept()
-		if err == nil || !errors.Is(err, net.ErrClosed) || s.current() == l {
+		if err == nil || !errors.Is(err, net.ErrClosed) || s.currentListener() == l {
 			return c, err
 		}
 	}
 }
 
+// close makes the runner accept no more connections. The socket is not created again.
 func (s *socket) close() {
 	s.mu.Lock()
 	s.closed = true

@@ -26,7 +26,7 @@ const (
 	maxCheckInterval = 30 * time.Second
 )
 
-// waitForChangeFunc waits for a change in a directory. dir.WaitForChange is such a function.
+// waitForChangeFunc is a function like dir.WaitForChange, which waits for a change in a directory.
 type waitForChangeFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
 // keepReachable creates the socket again when its file is removed, until ctx ends or the runner's directory
@@ -35,10 +35,12 @@ func (s *socket) keepReachable(ctx context.Context, log *slog.Logger) (dirGone b
 	return s.keepReachableWith(ctx, log, dir.WaitForChange)
 }
 
-// keepReachableWith does the work of keepReachable with the given function changed. It also checks the
-// socket at least every maxCheckInterval, because changed may miss a removal. The kernel may refuse to
-// watch a directory, and it does not report that a parent directory was renamed.
-func (s *socket) keepReachableWith(ctx context.Context, log *slog.Logger, changed waitForChangeFunc) (dirGone bool) {
+// keepReachableWith does the work of keepReachable. It calls waitForChange to notice changes. It also checks
+// the socket at least every maxCheckInterval, because waitForChange may miss a removal: the kernel may refuse
+// to watch a directory, and it does not report that a parent directory was renamed.
+func (s *socket) keepReachableWith(
+	ctx context.Context, log *slog.Logger, waitForChange waitForChangeFunc,
+) (dirGone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	present := func() bool {
 		info, err := os.Lstat(s.path)
@@ -47,7 +49,7 @@ func (s *socket) keepReachableWith(ctx context.Context, log *slog.Logger, change
 	warned := false
 	for wait := minCheckInterval; ; {
 		watch, stop := context.WithTimeout(ctx, maxCheckInterval)
-		err := changed(watch, dir, []string{name}, present)
+		err := waitForChange(watch, dir, []string{name}, present)
 		if watch.Err() != nil {
 			err = nil // this error only means that the time of the watch is over
 		}

@@ -27,7 +27,7 @@ func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 
 // withSocket calls f while keepReachableWith maintains the socket root/1.a/run.sock. gone receives the
 // result of keepReachableWith.
-func withSocket(t *testing.T, changed waitForChangeFunc, f func(t *testing.T, root string, gone <-chan bool)) {
+func withSocket(t *testing.T, waitForChange waitForChangeFunc, f func(t *testing.T, root string, gone <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "runner")
 		path := filepath.Join(root, "1.a", rundir.SocketFileName)
@@ -42,7 +42,7 @@ func withSocket(t *testing.T, changed waitForChangeFunc, f func(t *testing.T, ro
 		gone := make(chan bool, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { gone <- s.keepReachableWith(ctx, slog.New(slog.DiscardHandler), changed) }()
+		go func() { gone <- s.keepReachableWith(ctx, slog.New(slog.DiscardHandler), waitForChange) }()
 		time.Sleep(maxCheckInterval) // after this time, the first check is over
 		f(t, root, gone)
 	})
@@ -52,9 +52,9 @@ func withSocket(t *testing.T, changed waitForChangeFunc, f func(t *testing.T, ro
 // jobs.
 func TestRunnerNoticesLostDirectory(t *testing.T) {
 	for _, c := range []struct {
-		name    string
-		changed waitForChangeFunc
-		lose    func(root string) error
+		name          string
+		waitForChange waitForChangeFunc
+		lose          func(root string) error
 	}{
 		{"removed, cannot be watched", noWatch, os.RemoveAll},
 		{"parent replaced by a file", noWatch, func(root string) error {
@@ -67,7 +67,7 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 		{"parent renamed, no event", noEvent, func(root string) error { return os.Rename(root, root+"-old") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			withSocket(t, c.changed, func(t *testing.T, root string, gone <-chan bool) {
+			withSocket(t, c.waitForChange, func(t *testing.T, root string, gone <-chan bool) {
 				if err := c.lose(root); err != nil {
 					t.Fatal(err)
 				}
@@ -86,9 +86,9 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 
 // A removed socket is created again even if the directory cannot be watched.
 func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
-	for name, changed := range map[string]waitForChangeFunc{"cannot be watched": noWatch, "no event": noEvent} {
+	for name, waitForChange := range map[string]waitForChangeFunc{"cannot be watched": noWatch, "no event": noEvent} {
 		t.Run(name, func(t *testing.T) {
-			withSocket(t, changed, func(t *testing.T, root string, gone <-chan bool) {
+			withSocket(t, waitForChange, func(t *testing.T, root string, gone <-chan bool) {
 				path := filepath.Join(root, "1.a", rundir.SocketFileName)
 				if err := os.Remove(path); err != nil {
 					t.Fatal(err)

@@ -73,8 +73,8 @@ func (s *sweeper) removeStep(path string, owner *runas.Identity, deadline time.T
 	}
 }
 
-// addLeftovers queues the used directories of attempts that still exist in dir. A used directory was
-// renamed by privdir.Dir.MoveAside.
+// addLeftovers queues the directories in dir that attempts have used and that still exist. Such a directory
+// was renamed by privdir.Dir.MoveAside.
 func (s *sweeper) addLeftovers(dir string) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

@@ -41,7 +41,7 @@ func (s *server) insertWaitingLocked(a *attempt) {
 		if other.startFrame.Queue != a.startFrame.Queue {
 			continue
 		}
-		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // the earlier one is first if both are equal
+		if a.startFrame.Position.Compare(other.startFrame.Position) >= 0 { // if equal, the one received first starts first
 			return
 		}
 		s.waitingAttempts[i], s.waitingAttempts[at] = a, other

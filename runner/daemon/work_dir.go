@@ -14,11 +14,11 @@ type workDir struct {
 	lastEnd time.Time // end of the worker's last attempt
 }
 
-// A worker normally removes the private directory when an attempt ends. But creating and removing a
-// directory takes a fifth of a short job's time. A worker therefore keeps an unused directory for its next
-// attempt in two cases: the attempt started within maxReuseGap after the previous attempt ended, or other
-// attempts are waiting. If no next attempt comes, the worker removes the directory idleRemoveDelay after
-// its last attempt ended.
+// A worker normally removes the private directory when an attempt ends. But creating and removing a directory
+// takes a fifth of a short job's time. A worker therefore keeps a directory that the attempt did not use, for
+// its next attempt, in two cases: the attempt started within maxReuseGap after the previous attempt ended, or
+// other attempts are waiting. If no next attempt comes, the worker removes the directory idleRemoveDelay
+// after its last attempt ended.
 const (
 	maxReuseGap     = time.Millisecond
 	idleRemoveDelay = 50 * time.Millisecond

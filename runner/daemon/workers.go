@@ -11,11 +11,11 @@ import (
 
 // workers is the group of goroutines that execute attempts.
 type workers struct {
-	count     int        // number of workers, busy or idle
-	target    int        // number of workers that the service wants
-	busyCount int        // number of attempts that workers execute
-	cond      *sync.Cond // wakes workers that wait in nextAttempt
-	threads   int        // number of threads that createThreads has made the Go runtime create
+	count       int        // number of workers, busy or idle
+	target      int        // number of workers that the service wants
+	busyCount   int        // number of attempts that workers execute
+	cond        *sync.Cond // wakes workers that wait in nextAttempt
+	threadCount int        // number of threads that createThreads has made the Go runtime create
 }
 
 // setWorkersLocked sets the number of workers to target. Surplus workers end after their current attempts.
@@ -27,8 +27,8 @@ func (s *server) setWorkersLocked(target int) {
 	procs := min(target+1, 256)
 	runtime.GOMAXPROCS(procs)
 	// Go may need this many threads while the threads of all workers are in system calls.
-	if threads := max(8, min(2*procs, 256)) + min(target, 256); threads > w.threads {
-		w.threads = threads
+	if threads := max(8, min(2*procs, 256)) + min(target, 256); threads > w.threadCount {
+		w.threadCount = threads
 		s.goroutines.Go(func() { createThreads(threads) })
 	}
 	for w.count < target {

@@ -85,9 +85,9 @@ func (ws *workspace) openDir(c *process.Command) error {
 	return nil
 }
 
-// collectReports reads the result and the progress that the command left. If the command has used the
-// directory, collectReports moves it aside and lets the sweeper remove it. Otherwise it removes the
-// directory immediately, or keeps it for the worker's next attempt (see maxReuseGap).
+// collectReports reads the result and the progress that the command left in the private directory. If the
+// command has used the directory, collectReports moves it aside and lets the sweeper remove it. Otherwise it
+// removes the directory immediately, or keeps it for the worker's next attempt (see maxReuseGap).
 func (ws *workspace) collectReports(r *process.Result) {
 	f := ws.dir
 	if ws.noDir {

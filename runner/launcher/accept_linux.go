@@ -24,9 +24,9 @@ import (
 const maxRequestBytes = 16 << 10
 
 // Accept reads a service's request from the connection on standard input, and does every part of it that
-// needs root's rights. It replaces standard input by /dev/null. base is the directory of the runners, and
-// policy the path of the policy file. delegated means that this process may divide its control group. If
-// the request is for a runner of an account, Accept switches this process to that account permanently.
+// needs root's rights. It replaces standard input with /dev/null. base is the directory of the runners, and
+// policy the path of the policy file. delegated means that this process may divide its control group. If the
+// request is for a runner of an account, Accept switches this process to that account permanently.
 func Accept(base, policy string, delegated bool) (*Grant, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
@@ -65,7 +65,7 @@ func (g *Grant) handleRequest(delegated bool) error {
 	}
 	g.ServiceUID, g.Isolated, g.Tmpdir = int(peer.Uid), request.Isolated, request.Tmpdir
 	if g.PolicyFile == "" {
-		return g.prepareForOwnAccount(request, delegated)
+		return g.prepareOwnAccountRunner(request, delegated)
 	}
 	if request.KillDir != "" {
 		g.HasOnlyKilledRunner = true
@@ -75,14 +75,14 @@ func (g *Grant) handleRequest(delegated bool) error {
 		g.ReplyReady(request.KillDir)
 		return nil
 	}
-	return g.prepareForRoot(request, int(peer.Gid), delegated)
+	return g.prepareRootRunner(request, int(peer.Gid), delegated)
 }
 
 // readRequest reads the line with the service's request.
 func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 	line, err := bufio.NewReader(io.LimitReader(r, maxRequestBytes)).ReadString('\n')
 	if err != nil {
-		if op, ok := errors.AsType[*net.OpError](err); ok { // omit the names of the socket, because they are empty
+		if op, ok := errors.AsType[*net.OpError](err); ok { // omit the addresses, which are empty
 			err = op.Err
 		}
 		return request, fmt.Errorf("the new runner did not receive the service's request; if this repeats, check the load "+
@@ -91,9 +91,9 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 	return runner.ParseSpawnRequest(strings.TrimSuffix(line, "\n"))
 }
 
-// prepareForOwnAccount prepares a runner that keeps the account of this process. This must be the service's
-// account.
-func (g *Grant) prepareForOwnAccount(request runner.SpawnRequest, delegated bool) error {
+// prepareOwnAccountRunner prepares a runner that keeps the account of this process. This must be the
+// service's account.
+func (g *Grant) prepareOwnAccountRunner(request runner.SpawnRequest, delegated bool) error {
 	switch {
 	case g.ServiceUID != os.Geteuid():
 		return fmt.Errorf("--runner-socket: the service runs as uid %d, but this socket starts runners of uid %d; check "+
@@ -109,17 +109,17 @@ func (g *Grant) prepareForOwnAccount(request runner.SpawnRequest, delegated bool
 	return nil
 }
 
-// createCgroups creates control groups for jobs if delegated is true: if this process may divide its own
-// control group.
+// createCgroups creates control groups for jobs if delegated is true, that is, if this process may divide its
+// own control group.
 func (g *Grant) createCgroups(delegated bool) {
 	if delegated {
 		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
 }
 
-// prepareForRoot prepares a runner in a process of root. The runner stays root, or switches to the account
-// that the request names. The group gid may read the runner's files.
-func (g *Grant) prepareForRoot(request runner.SpawnRequest, gid int, delegated bool) error {
+// prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to
+// the account that the request names. The group gid may read the runner's files.
+func (g *Grant) prepareRootRunner(request runner.SpawnRequest, gid int, delegated bool) error {
 	if err := createSharedDir(g.Root, 0, gid, rootDirMode); err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func killNamedRunner(base, name string) error {
 func (g *Grant) switchAccount(name, policy string, gid int) error {
 	known := &Accounts{PolicyFile: policy, ServiceUID: g.ServiceUID,
 		Directory: &accounts.Directory{AlwaysQueryRemote: true}}
-	account, rules, err := known.authorize(known.Directory.UserByName(name))
+	account, rules, err := known.authorizeLookUp(known.Directory.UserByName(name))
 	if err != nil {
 		return err
 	}

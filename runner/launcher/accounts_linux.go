@@ -16,7 +16,7 @@ import (
 // policyCache contains the policy that was read last, or nil.
 type policyCache = atomic.Pointer[cachedPolicy]
 
-// cachedPolicy is a policy and the stamp of its file, taken just before the file was read.
+// cachedPolicy is a policy and the stamp that its file had just before the file was read.
 type cachedPolicy struct {
 	policy
 	stamp accounts.FileStamp
@@ -25,22 +25,22 @@ type cachedPolicy struct {
 // ByUID returns the account with a uid. It returns an error if the policy does not allow jobs of this
 // account.
 func (a *Accounts) ByUID(uid uint32) (accounts.Account, error) {
-	account, _, err := a.authorize(a.Directory.UserByUID(uid))
+	account, _, err := a.authorizeLookUp(a.Directory.UserByUID(uid))
 	return account, err
 }
 
 // RefusalReason returns the reason why the policy does not allow jobs of a uid, or "" if the policy allows
-// them. It also returns "" if it cannot find out. This is safe, because the runner checks again.
+// them. It also returns "" if it cannot check this. That is safe, because the runner checks again.
 func (a *Accounts) RefusalReason(uid uint32) string {
 	_, err := a.ByUID(uid)
 	reason, _ := errors.AsType[refusalError](err)
 	return string(reason)
 }
 
-// authorize completes a look-up that returned an account and err. It adds the groups to the account. It
-// returns an error if the look-up failed or the policy does not allow jobs of the account. It also returns the
-// policy that it checked.
-func (a *Accounts) authorize(account accounts.Account, err error) (accounts.Account, *policy, error) {
+// authorizeLookUp checks whether the policy allows jobs of an account. account and err are the results of the
+// look-up of this account. authorizeLookUp returns the account with its groups, and the policy. It returns an
+// error if the look-up failed or the policy does not allow the jobs.
+func (a *Accounts) authorizeLookUp(account accounts.Account, err error) (accounts.Account, *policy, error) {
 	if err != nil {
 		return accounts.Account{}, nil, err
 	}

@@ -15,11 +15,11 @@ import (
 // rejected, and do not run without some of the groups.
 func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
-	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
+	answers := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "passwd 61401": ""}
 	a := &Accounts{PolicyFile: filepath.Join(t.TempDir(), "runner.conf"),
 		Directory: &accounts.Directory{AlwaysQueryRemote: true, LookupFunc: func(database, key string) (string, error) {
-			line, ok := says[database+" "+key]
+			line, ok := answers[database+" "+key]
 			if !ok {
 				return "", silent
 			}
@@ -34,15 +34,15 @@ func TestUnansweredLookupDelaysJobs(t *testing.T) {
 	checkError("no policy", 61400, true)
 	checkError("no account", 61401, true)
 	checkError("no answer about the account", 61402, false)
-	delete(says, "initgroups dora")
+	delete(answers, "initgroups dora")
 	a.Directory = &accounts.Directory{AlwaysQueryRemote: true, LookupFunc: a.Directory.LookupFunc}
 	checkError("no answer about groups", 61400, false)
-	says["initgroups dora"] = "dora 61410 61411"
+	answers["initgroups dora"] = "dora 61410 61411"
 	checkError("after the groups are known", 61400, true)
 }
 
-// The policy file is read again only after it has changed. A change of only the mode counts too, because the file
-// is then refused if accounts other than root can change it.
+// The policy file is read again only after it has changed. Even a change of only the mode counts, because a
+// file that accounts other than root can change is rejected.
 func TestPolicyIsCached(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runner.conf")
 	a := &Accounts{PolicyFile: path}

@@ -20,18 +20,19 @@ const (
 	maxCredentialBytes = 64 << 10
 )
 
-// AllowedCredential returns the systemd credential called name, for a job that runs as the account uid. It
-// returns an error if the policy does not allow the account to use the credential. In a runner that has switched to an
-// account, a is nil, and read contains the credentials that the runner read before the switch.
-func AllowedCredential(a *Accounts, read map[string][]byte, name string, uid int64) ([]byte, error) {
+// AllowedCredential returns the systemd credential called name, for a job that runs under the account with
+// this uid. It returns an error if the policy does not allow the account to use the credential. In a runner
+// that has switched to an account, a is nil, and values contains the credentials that the runner read before
+// the switch.
+func AllowedCredential(a *Accounts, values map[string][]byte, name string, uid int64) ([]byte, error) {
 	if a == nil {
-		if value, ok := read[name]; ok {
+		if value, ok := values[name]; ok {
 			return value, nil
 		}
 		return nil, process.UnusableError(fmt.Sprintf("not allowed for jobs of this account; an administrator can allow it "+
 			"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKeyPrefix, name))
 	}
-	account, p, err := a.authorize(a.Directory.UserByUID(uint32(uid)))
+	account, p, err := a.authorizeLookUp(a.Directory.UserByUID(uint32(uid)))
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	t.Setenv(credentialsDirVar, credentials)
 	directory := &accounts.Directory{AlwaysQueryRemote: true}
 	roots := &Accounts{PolicyFile: policy, ServiceUID: 5, Directory: directory}
-	daemon, rules, err := roots.authorize(directory.UserByName("daemon"))
+	daemon, rules, err := roots.authorizeLookUp(directory.UserByName("daemon"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	}
 	for _, c := range []struct {
 		a             *Accounts
-		given         map[string][]byte
+		values        map[string][]byte
 		uid           int64
 		name, wantErr string
 	}{
@@ -59,7 +59,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		{nil, values, -1, "gone", "not allowed for jobs of this account"},
 		{nil, nil, -1, "db", "not allowed for jobs of this account"},
 	} {
-		value, err := AllowedCredential(c.a, c.given, c.name, c.uid)
+		value, err := AllowedCredential(c.a, c.values, c.name, c.uid)
 		if c.wantErr == "" && (err != nil || string(value) != "p4ss\n") ||
 			c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
 			t.Errorf("%s for uid %d: %q, %v; want %q", c.name, c.uid, value, err, c.wantErr)

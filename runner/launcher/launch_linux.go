@@ -16,22 +16,22 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// launcherLock is the name of the lock file in the runners' directory. The launcher, the process of root
-// that starts runners, keeps it locked.
-const launcherLock = "launcher.lock"
+// launcherLockName is the name of the lock file in the runners' directory. The launcher, the root process
+// that starts runners, keeps this file locked.
+const launcherLockName = "launcher.lock"
 
 // acceptPause is the pause before the launcher tries again after it could not accept a connection.
 const acceptPause = 100 * time.Millisecond
 
 // Launch runs the launcher until its standard input ends. For each connection to the launcher's socket, it
-// starts a process with the command line argv and the connection as standard input. Only the account uid
-// and root may connect. The group gid may read the runners' files in dir. policy is the path of the policy
-// file.
+// starts a process with the command line argv and the connection as standard input. Only the account with
+// this uid and root may connect. The group gid may read the runners' files in dir. policy is the path of the
+// policy file.
 func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
 	if err := createSharedDir(dir, 0, gid, rootDirMode); err != nil {
 		return err
 	}
-	lock, err := lockLauncher(dir)
+	lock, err := takeLauncherLock(dir)
 	if err != nil {
 		return err
 	}
@@ -76,21 +76,21 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			c.Close()
 			continue
 		}
-		if peerClosed(c) { // the service no longer waits: it closed the connection while this process was stopped
+		if hasPeerClosed(c) { // the service no longer waits: it closed the connection while this process was stopped
 			c.Close()
 			continue
 		}
-		if err := startRunnerFor(argv, dir, policy, c); err != nil {
+		if err := startAcceptProcess(argv, dir, policy, c); err != nil {
 			fmt.Fprintln(c, runner.RefusedReplyPrefix+err.Error())
 		}
 		c.Close()
 	}
 }
 
-// lockLauncher makes this process the launcher for a directory. If another launcher is running, the error
-// contains its pid. That launcher may hang, so that it did not end with its service.
-func lockLauncher(dir string) (*os.File, error) {
-	path := filepath.Join(dir, launcherLock)
+// takeLauncherLock makes this process the launcher for a directory. If another launcher is running, the error
+// contains its pid. That launcher may still be running after the end of its service because it hangs.
+func takeLauncherLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, launcherLockName)
 	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.Lock(path, 0o600) })
 	if err == nil && lock == nil {
 		holder := "the process that locks the file " + path + " (fuser shows it)"
@@ -108,8 +108,8 @@ func lockLauncher(dir string) (*os.File, error) {
 	return lock, err
 }
 
-// startRunnerFor starts a runner for a connection of the service.
-func startRunnerFor(argv []string, dir, policy string, c *net.UnixConn) error {
+// startAcceptProcess starts a process that calls Accept for the request on a connection of the service.
+func startAcceptProcess(argv []string, dir, policy string, c *net.UnixConn) error {
 	connFile, err := c.File()
 	if err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerClosed reports whether the other end of a connection is closed.
-func peerClosed(c *net.UnixConn) bool {
+// hasPeerClosed reports whether the process at the other end of a connection has closed it.
+func hasPeerClosed(c *net.UnixConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false

@@ -11,11 +11,11 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// policy says whose jobs a runner of root may run. It is read from a file that belongs to root, which the
-// service cannot change. Only Linux has a policy. See docs/decisions/0060.
+// policy says whose jobs a runner of root may run. It is read from a file that belongs to root, so the
+// service cannot change it. Only Linux has a policy. See docs/decisions/0060.
 type policy struct {
-	file      string
-	allowRoot bool
+	file      string // path of the policy file
+	allowRoot bool   // jobs may run as root
 	tmpdir    string // setting job_tmpdir; "" if the file does not set it
 	// allowedAccounts lists the accounts whose jobs may run. An entry is a user name, @ and the name of a
 	// group, or *. @ means all members of the group. * means every account except root and the service's.
@@ -73,11 +73,11 @@ func parsePolicy(file, text string) (policy, error) {
 	return p, nil
 }
 
-// refusalReason returns the reason why the policy does not allow an account's jobs, or "" if it allows
-// them. The service's own account must be listed by its name, because its jobs have a dangerous right: they
-// can connect to the runner, as the service does, and start jobs of every account. service is the uid of
-// this account.
-func (p *policy) refusalReason(a *accounts.Account, service int, groupNamed func(string) (uint32, bool)) string {
+// refusalReason returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
+// The service's own account must be listed by its name, because its jobs have a dangerous right: they can
+// connect to the runner, as the service does, and start jobs of every account. groupNamed returns the id of
+// the group with the given name.
+func (p *policy) refusalReason(a *accounts.Account, serviceUID int, groupNamed func(string) (uint32, bool)) string {
 	if a.UID == 0 {
 		if p.allowRoot {
 			return ""
@@ -85,9 +85,9 @@ func (p *policy) refusalReason(a *accounts.Account, service int, groupNamed func
 		return fmt.Sprintf("jobs may not run as root; use another account with --user NAME, "+
 			"or ask an administrator to set allow_root_jobs = true in %s", p.file)
 	}
-	isService := int(a.UID) == service
+	isService := int(a.UID) == serviceUID
 	for _, allowed := range p.allowedAccounts {
-		byName, byGroup := matches(allowed, a, groupNamed)
+		byName, byGroup := matchEntry(allowed, a, groupNamed)
 		if byName || !isService && (byGroup || allowed == "*") {
 			return ""
 		}
@@ -105,14 +105,14 @@ func (p *policy) refusalReason(a *accounts.Account, service int, groupNamed func
 // listed for the credential by its name or by a group.
 func (p *policy) allowsCredential(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
 	return slices.ContainsFunc(p.credentialUsers[credential], func(listed string) bool {
-		byName, byGroup := matches(listed, a, groupNamed)
+		byName, byGroup := matchEntry(listed, a, groupNamed)
 		return byName || byGroup
 	})
 }
 
-// matches compares an account with an entry of the policy, a user name or @group. byName means that the
+// matchEntry compares an account with an entry of the policy, a user name or @group. byName means that the
 // account has this name. byGroup means that it belongs to this group.
-func matches(listed string, a *accounts.Account, groupNamed func(string) (uint32, bool)) (byName, byGroup bool) {
+func matchEntry(listed string, a *accounts.Account, groupNamed func(string) (uint32, bool)) (byName, byGroup bool) {
 	group, isGroup := strings.CutPrefix(listed, "@")
 	if !isGroup {
 		return listed == a.Name, false

@@ -35,8 +35,8 @@ import (
 // after that. See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 
-// maxCheckStep limits how much one check can add to the age of a child. So after the whole machine was
-// suspended for a while, a child does not seem to hang.
+// maxCheckStep limits how much one check can add to the age of a child. So a child does not seem to hang only
+// because the whole machine was suspended between two checks.
 const maxCheckStep = 2 * startCheckInterval
 
 // deadlineCheckInterval is the longest time between two checks of the runner's deadline. If the watchdog
@@ -48,8 +48,8 @@ const watchdogRestartDelay = time.Second
 
 // Watchdog is the runner's handle of its watchdog process.
 type Watchdog struct {
-	argv          []string
-	checksStarts  bool // the watchdog checks for hanging starts
+	argv          []string // arguments of the watchdog process
+	checksStarts  bool     // the watchdog checks for hanging starts
 	log           *slog.Logger
 	messageReader *os.File      // reading end of the pipe, the watchdog's standard input
 	messageWriter *os.File      // writing end; closing it makes the watchdog end
@@ -62,26 +62,26 @@ type Watchdog struct {
 // program as a watchdog. If the watchdog ends unexpectedly, it is started again. If checksStarts is true,
 // the runner must call the method CheckStarts when it starts commands.
 func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logger) (*Watchdog, error) {
-	words, pipe, err := os.Pipe()
+	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("cannot create a pipe for the runner's watchdog process: %w", err)
 	}
 	g := &Watchdog{
 		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), checksStarts: checksStarts, log: log,
-		messageReader: words, messageWriter: pipe, stop: make(chan struct{}), done: make(chan struct{}),
+		messageReader: reader, messageWriter: writer, stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	g.writerFD = int(pipe.Fd()) // Fd makes the descriptor blocking, so make it non-blocking again
+	g.writerFD = int(writer.Fd()) // Fd makes the descriptor blocking, so make it non-blocking again
 	err = unix.SetNonblock(g.writerFD, true)
 	if err == nil {
 		started := make(chan error)
-		// Start the watchdog from another thread than the main thread, because package process takes children of
-		// the main thread for orphans.
+		// Start the watchdog from another thread than the main thread, because package process treats children of
+		// the main thread as orphans.
 		go g.supervise(argv[0], started)
 		err = <-started
 	}
 	if err != nil {
-		words.Close()
-		pipe.Close()
+		reader.Close()
+		writer.Close()
 		return nil, fmt.Errorf("cannot start the runner's watchdog process; check the free memory and the limit of "+
 			"processes: %w", err)
 	}
@@ -96,7 +96,7 @@ func (g *Watchdog) supervise(program string, started chan<- error) {
 		cmd := exec.Command(program, g.argv...)
 		cmd.Env, cmd.Dir = runner.ProcessEnv(), "/"
 		cmd.Stdin, cmd.Stderr = g.messageReader, os.Stderr
-		// Give the watchdog its own session. Otherwise runner.Recover would take it for a process of a job.
+		// Give the watchdog its own session. Otherwise runner.Recover would treat it as a process of a job.
 		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		if first {
@@ -135,10 +135,10 @@ const checkStartsMessage = 0
 
 // send writes a message to the pipe, completely or not at all. If the pipe is full, send drops the message:
 // the watchdog hangs, or still has many messages to read.
-func (g *Watchdog) send(word time.Duration) {
+func (g *Watchdog) send(message time.Duration) {
 	if g != nil {
 		var bytes [8]byte
-		binary.LittleEndian.PutUint64(bytes[:], uint64(word))
+		binary.LittleEndian.PutUint64(bytes[:], uint64(message))
 		unix.Write(g.writerFD, bytes[:])
 	}
 }
@@ -223,10 +223,10 @@ func (w *watchdogState) readMessages() (more bool) {
 			return false
 		}
 		for ; n >= 8; n, buf = n-8, buf[8:] {
-			if word := time.Duration(binary.LittleEndian.Uint64(buf)); word == checkStartsMessage {
+			if message := time.Duration(binary.LittleEndian.Uint64(buf)); message == checkStartsMessage {
 				w.checkingStarts = true
 			} else {
-				w.killAt = word
+				w.killAt = message
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func (w *watchdogState) readMessages() (more bool) {
 	return true
 }
 
-// checkStarts checks whether a child that was just started hangs, and kills a child that does.
+// checkStarts finds and kills children of the runner that hang between fork and exec.
 func (w *watchdogState) checkStarts() {
 	busy, slow := false, false
 	now := map[int]wire.Lease{}

@@ -2,7 +2,7 @@
 
 // Package privdir creates, reuses and removes the private directories of commands, and reads files that
 // commands leave in them. It does this safely although the commands own the directories: they may have
-// replaced, mounted or locked anything in them.
+// replaced or locked anything in a directory, or mounted a file system there.
 //
 // Start with Dir.
 package privdir
@@ -16,15 +16,15 @@ import (
 	"syscall"
 )
 
-// maxNameTries is how many names are tried for a directory. A name is not free while an old directory that
-// could not be removed or renamed has it.
+// maxNameTries is how many names are tried for a directory. A name cannot be used while an old directory,
+// which could not be removed or renamed, has this name.
 const maxNameTries = 100
 
 // MovedAsideInfix is part of the name of every directory that MoveAside has renamed.
 const MovedAsideInfix = ".gone."
 
-// pathWithEnding returns the path of the directory if ending is "". Otherwise it returns the path of a file
-// next to the directory.
+// pathWithEnding returns the path of the directory if ending is "". Otherwise it returns a path next to the
+// directory.
 func (d *Dir) pathWithEnding(ending string) string {
 	if d.nameSuffix == 0 {
 		return d.base + ending

@@ -23,8 +23,8 @@ type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the FIFO
 
-	base       string
-	nameSuffix int // number of names that are not used again, because an earlier directory or FIFO still has them
+	base       string // start of the paths of all directories and FIFOs
+	nameSuffix int    // number of names that are not used again, because an earlier directory or FIFO still has them
 	owner      *runas.Identity
 	isOpen     bool
 	dirFD      int // descriptor of the directory
@@ -38,8 +38,8 @@ type Dir struct {
 // New returns a Dir that has no directory yet. The paths of all its directories and FIFOs begin with base.
 func New(base string) *Dir { return &Dir{base: base, dirFD: -1, fifoFD: -1} }
 
-// Open ensures that an empty directory exists for a command of the account owner. nil means the account of
-// this process.
+// Open ensures that an empty directory exists for a command that runs as owner. If owner is nil, the command
+// runs as the account of this process.
 func (d *Dir) Open(owner *runas.Identity) (err error) {
 	d.progressRead = false
 	if !sameFileRights(d.owner, owner) {
@@ -110,8 +110,8 @@ func (d *Dir) chown(fd int) error {
 }
 
 // IsUsed reports whether the directory was changed, moved or removed. It checks the descriptor, so that a
-// file system that a user has mounted on the directory cannot make it hang. A command can hide files from
-// this check if it resets the directory's times. But only the next command of the same account would see
+// file system that a user has mounted on the directory cannot make the check hang. A command can hide files
+// from this check if it resets the directory's times. But only the next command of the same account would see
 // these files, because another account never gets the directory.
 func (d *Dir) IsUsed() bool {
 	var now unix.Stat_t
@@ -170,7 +170,7 @@ func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	return runas.LookUpAt(d.owner, fd, func() ([]byte, error) { return readRegularAt(fd, name, maxBytes) })
 }
 
-// readRegularAt reads the regular file name in the directory with the descriptor dir.
+// readRegularAt reads the regular file called name in the directory with the descriptor dir.
 func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
 	fd, err := unix.Openat(dir, name, flags, 0)
@@ -232,6 +232,7 @@ func (d *Dir) ReadProgress() []byte {
 	return drainFIFO(d.fifoFD)
 }
 
+// drainFIFO returns the content of a FIFO, or nil if the FIFO is empty.
 func drainFIFO(pipe int) []byte {
 	buf := make([]byte, 64<<10) // this is the capacity of a FIFO
 	n, err := unix.Read(pipe, buf)

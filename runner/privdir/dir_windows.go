@@ -17,8 +17,8 @@ type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the file for progress notes
 
-	base             string
-	nameSuffix       int // number of names that are not used again, because an earlier directory or file still has them
+	base             string // start of the paths of all directories and files
+	nameSuffix       int    // number of names that are not used again, because an earlier directory or file still has them
 	isOpen           bool
 	lastProgressFile progressFileState
 }

@@ -66,12 +66,12 @@ func OwnerIdentity(path string) (*runas.Identity, error) {
 
 // removalStep is the state of one step of the removal of a directory.
 type removalStep struct {
-	deadline  time.Time
-	topFD     int // descriptor of the directory to remove
-	movedDirs int // number of directories that were moved to the top because they were nested too deeply
+	deadline      time.Time
+	topFD         int // descriptor of the directory to remove
+	movedDirCount int // number of directories that were moved to the top because they were nested too deeply
 }
 
-// emptyNamedDir removes the content of the directory name in the directory parent.
+// emptyNamedDir removes the content of the directory called name in the directory parent.
 func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
 	fd, err := openSubdir(parent, name)
 	if err == unix.EACCES && unix.Fchmodat(parent, name, 0o700, 0) == nil { // the owner may change the mode
@@ -95,7 +95,7 @@ func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
 	return r.emptyOpenDir(fd, depth)
 }
 
-// openSubdir opens the directory name in the directory parent. It refuses links and mount points.
+// openSubdir opens the directory called name in the directory parent. It refuses links and mount points.
 func openSubdir(parent int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags,
@@ -162,9 +162,9 @@ func (r *removalStep) removeEntry(fd int, name string, depth int) error {
 		return fmt.Errorf("cannot remove %q in it: %w; remove it as the user of the job", name, err)
 	}
 	if depth == maxOpenDirs {
-		r.movedDirs++
+		r.movedDirCount++
 		unix.Fchmodat(fd, name, 0o700, 0) // moving a directory changes its ".." entry, so it must be writable
-		return unix.Renameat(fd, name, r.topFD, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirs))
+		return unix.Renameat(fd, name, r.topFD, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirCount))
 	}
 	if err := r.emptyNamedDir(fd, name, depth+1); err != nil {
 		return err

@@ -16,6 +16,7 @@ const maxSparedTreesPerUser = 64
 // allSparedTrees records the process trees that live on after their commands have ended.
 var allSparedTrees sparedTrees
 
+// sparedTrees is a list of spared trees that workers can use concurrently.
 type sparedTrees struct {
 	mu   sync.Mutex
 	list []*sparedTree // guarded by mu
@@ -29,8 +30,8 @@ type sparedTree struct {
 	procs      []procfs.Process // some of the processes; empty if there is a control group
 }
 
-// maxRecorded limits how many processes of a tree without a control group are recorded.
-const maxRecorded = 16
+// maxRecordedProcesses limits how many processes of a spared tree without a control group are recorded.
+const maxRecordedProcesses = 16
 
 // add records a spared tree. It returns false if the account already has maxSparedTreesPerUser living
 // trees.

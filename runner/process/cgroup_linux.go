@@ -29,7 +29,7 @@ type Cgroups struct {
 	oomCountFile string
 
 	mu             sync.Mutex
-	createdCount   int      // number of subgroups created; guarded by mu
+	createdCount   int      // number in the name of the newest subgroup; guarded by mu
 	abandonedPaths []string // paths of subgroups that are no longer used but still had processes; guarded by mu
 }
 
@@ -296,7 +296,7 @@ func (c *cgroup) procs(except int) (list []procfs.Process) {
 	return list
 }
 
-// kill ends all processes in the group and its subgroups. It returns false and does nothing if the kernel
+// kill ends all processes in the group and its subgroups. It returns false and ends no process if the kernel
 // does not support cgroup.kill (before Linux 5.14).
 func (c *cgroup) kill() bool {
 	c.wasKilled = true

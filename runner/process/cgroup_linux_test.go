@@ -92,9 +92,9 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		// These numbers count since the group was created (cgroup-v2.rst). reached and killed are "oom" and
-		// "oom_kill" in memory.events. ownGroups is "oom" in memory.events.local.
-		reached, killed, ownGroups int
-		want                       oomKills
+		// "oom_kill" in memory.events. ownReached is "oom" in memory.events.local.
+		reached, killed, ownReached int
+		want                        oomKills
 	}{
 		{"nothing", 0, 0, 0, oomKills{}},
 		{"its limit", 1, 1, 1, oomKills{true, true}},
@@ -108,7 +108,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 			return fmt.Sprintf("low 0\nhigh 0\nmax 9\noom %d\noom_kill %d\noom_group_kill 0\n", oom, kills)
 		}
 		set("memory.events", events(c.reached, c.killed))
-		set("memory.events.local", events(c.ownGroups, c.killed))
+		set("memory.events.local", events(c.ownReached, c.killed))
 		if got := b.takeOOMKills(); got != c.want {
 			t.Errorf("%s: oomKills returned %+v, want %+v", c.what, got, c.want)
 		}
@@ -158,8 +158,8 @@ func TestLimitOwnMemory(t *testing.T) {
 	}
 }
 
-// cgroupsFor creates a control group (version 2) that a test may divide.
-func cgroupsFor(t *testing.T) *Cgroups {
+// newTestCgroups creates a control group (version 2) that a test may divide.
+func newTestCgroups(t *testing.T) *Cgroups {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to make control groups; "+
 		".ci/run runs it as root, and packaging/test/scenario/limits.sh has them")
@@ -192,7 +192,7 @@ func cgroupsFor(t *testing.T) *Cgroups {
 	return nil
 }
 
-// runLine runs a line of the shell and returns its output.
+// runLine runs a shell command line and returns its output.
 func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 	t.Helper()
 	c := command(t, "/bin/sh", "-c", line)
@@ -204,7 +204,7 @@ func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 // environment. The worker's next command runs in another group, because newer kernels also kill
 // processes that start in a group after cgroup.kill.
 func TestTreeEndsWithItsControlGroup(t *testing.T) {
-	groups := cgroupsFor(t)
+	groups := newTestCgroups(t)
 	// Create a group that an earlier runner seems to have left behind.
 	if err := os.Mkdir(filepath.Join(groups.path, "job-1"), 0o755); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 // A command with a limit of tasks runs in a new group, so that the reported peak is its own. A command
 // without such a limit reuses the group of the command before it.
 func TestPeakTasksBelongToCommand(t *testing.T) {
-	groups := cgroupsFor(t)
+	groups := newTestCgroups(t)
 	w := NewWorker(groups)
 	defer w.Close()
 	groupOfRun := func(tasks int) string {
@@ -265,7 +265,7 @@ func TestPeakTasksBelongToCommand(t *testing.T) {
 // command then gets a new group. If the program of that command is missing, it is reported as missing, not
 // as a shortage.
 func TestLostCgroupIsReplaced(t *testing.T) {
-	groups := cgroupsFor(t)
+	groups := newTestCgroups(t)
 	w := NewWorker(groups)
 	defer w.Close()
 	leave := fmt.Sprintf(`own=%s/$(basename "$(sed -n s/^0:://p /proc/self/cgroup)"); echo $$ >%[1]s/cgroup.procs; `,

@@ -207,7 +207,7 @@ func (r *run) endRemainingProcesses(forced bool) {
 	if open && !forced { // a child that this process is just starting may have a copy of the pipe until its exec
 		open = r.drainPipes(min(maxExecTime, r.command.OutputGrace))
 	}
-	if open || forced || r.worker.cgroup == nil && r.ownsAnyOrphan(reapOrphans()) || r.worker.cgroup != nil &&
+	if open || forced || r.worker.cgroup == nil && r.mayOwnOrphan(reapOrphans()) || r.worker.cgroup != nil &&
 		!r.worker.cgroup.isEmpty() {
 		r.endLeftovers(forced)
 	}
@@ -216,12 +216,13 @@ func (r *run) endRemainingProcesses(forced bool) {
 	}
 }
 
-// ownsAnyOrphan reports whether an orphan may belong to this tree. Orphans of other accounts belong to
-// other commands.
-func (r *run) ownsAnyOrphan(orphans []int) bool {
+// mayOwnOrphan reports whether any of the orphans may belong to this tree. Orphans of other accounts belong
+// to other commands.
+func (r *run) mayOwnOrphan(orphans []int) bool {
 	return slices.ContainsFunc(orphans, func(pid int) bool { return IsOwnedBy(r.command.uid(), pid) })
 }
 
+// pollFds returns the descriptors of the output pipes, for poll(2).
 func (r *run) pollFds() [2]unix.PollFd {
 	return [2]unix.PollFd{
 		{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
@@ -229,6 +230,7 @@ func (r *run) pollFds() [2]unix.PollFd {
 	}
 }
 
+// readReady reads once from each pipe that poll(2) has reported as readable or closed.
 func (r *run) readReady(fds [2]unix.PollFd) {
 	for i := range fds {
 		if fds[i].Revents != 0 {
@@ -311,7 +313,7 @@ func (r *run) spareTree() bool {
 	if b := r.worker.cgroup; b != nil {
 		s.cgroupPath = b.path
 	} else {
-		s.procs = remaining[:min(len(remaining), maxRecorded)]
+		s.procs = remaining[:min(len(remaining), maxRecordedProcesses)]
 	}
 	if !allSparedTrees.add(s) {
 		r.result.Error = fmt.Sprintf(

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// drainTimeout limits how long the output pipes are read after the tree has ended. A pipe that is still
-// open then is held by a program outside the tree.
+// drainTimeout limits how long the output pipes are read after the tree has ended. If a pipe is still open
+// after this time, a program outside the tree has it open.
 const drainTimeout = time.Second
 
 // finish completes the run after the main process has ended. It reads the rest of the output and ends
@@ -84,8 +84,8 @@ func (r *run) spareTree() {
 	r.result.HasBackground = true
 }
 
-// waitTree waits until the remaining processes of the tree have ended or must be ended. A Kill that comes
-// after it has no effect.
+// waitTree waits until the remaining processes of the tree have ended or must be ended. A Kill after waitTree
+// has returned has no effect.
 func (r *run) waitTree() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOthers()
@@ -136,7 +136,7 @@ func (r *run) recordStuckProcesses(count int, first uint32) {
 	r.result.Error = fmt.Sprintf(
 		"%d processes of the job still exist %v after the runner tried to end them; they may wait "+
 			"for a device or a server that does not answer; the first has pid %d", count, r.command.UnkillableAfter, first)
-	r.worker.stuck = r.tree
+	r.worker.stuckTree = r.tree
 }
 
 // killTree ends the whole tree, including the main process.
@@ -153,7 +153,7 @@ func (r *run) recordStuckMain(t *tree) {
 
 // isStuck reports whether processes still exist that the last Run could not end.
 func (w *Worker) isStuck() bool {
-	if w.stuck != nil && !w.stuck.hasEnded() {
+	if w.stuckTree != nil && !w.stuckTree.hasEnded() {
 		return true
 	}
 	w.closeStuckTree()
@@ -161,9 +161,9 @@ func (w *Worker) isStuck() bool {
 }
 
 func (w *Worker) closeStuckTree() {
-	if w.stuck != nil {
-		w.stuck.close()
-		w.stuck = nil
+	if w.stuckTree != nil {
+		w.stuckTree.close()
+		w.stuckTree = nil
 	}
 }
 
@@ -218,10 +218,10 @@ func Enforcements(*Cgroups) []queue.Enforcement {
 	}
 }
 
-// EndTrees ends processes that a dead runner's commands have left alive. It finds their trees by the
-// cookies, because the name of a job object contains the cookie. found has one process of each tree that
-// exists, and stuck one of each tree that is still alive after the duration patience. Windows normally ends
-// the trees together with the runner. So EndTrees finds only trees whose job object another process has
+// EndTrees ends processes that a dead runner's commands have left alive. It finds their trees by the cookies,
+// because the name of a job object contains the cookie. found contains one process of each tree that exists.
+// stuck contains one process of each tree that is still alive after the duration patience. Windows normally
+// ends the trees together with the runner. So EndTrees finds only trees whose job object another process has
 // opened.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	deadline := time.Now().Add(patience)

@@ -19,17 +19,19 @@ const (
 	// minMemoryLimit is the minimum of the runtime's memory limit, in bytes. The limit is twice the size of
 	// the live objects if that is more.
 	minMemoryLimit    = 48 << 20
-	heapCheckInterval = 16 // number of commands between two checks of the heap size
-	maxForkWait       = 5 * time.Millisecond
-	heapObjects       = "/memory/classes/heap/objects:bytes"
-	heapLive          = "/gc/heap/live:bytes"
+	heapCheckInterval = 16                   // number of commands between two checks of the heap size
+	maxForkWait       = 5 * time.Millisecond // how long a collection waits for the forks under way
+
+	// Names of metrics of the runtime (see heapSizes).
+	heapObjects = "/memory/classes/heap/objects:bytes"
+	heapLive    = "/gc/heap/live:bytes"
 )
 
 // collector is the state of the garbage collections by workers. takeOverCollections sets the field enabled
 // before the first command.
 var collector struct {
-	enabled bool         // workers collect garbage
-	ends    atomic.Int64 // number of commands that have ended
+	enabled    bool         // workers collect garbage
+	endedCount atomic.Int64 // number of commands that have ended
 }
 
 // takeOverCollections makes workers collect garbage, by collectGarbageIfDue, and raises the heap sizes at
@@ -43,7 +45,7 @@ func takeOverCollections() {
 // collectGarbageIfDue collects garbage if the heap has grown enough. It first waits until no fork is under
 // way, and does nothing if that takes longer than maxForkWait.
 func collectGarbageIfDue() {
-	if !collector.enabled || collector.ends.Add(1)%heapCheckInterval != 0 {
+	if !collector.enabled || collector.endedCount.Add(1)%heapCheckInterval != 0 {
 		return
 	}
 	if objects, live := heapSizes(); objects < max(minHeapBytes, 2*live) || !orphans.pauseForks() {

@@ -22,11 +22,13 @@ const slowCleanup = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM
 // run is over when the last process of the tree has ended.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
-	t.Run("by cookie", func(t *testing.T) { treesOutlive(t, nil) })
-	t.Run("by control group", func(t *testing.T) { treesOutlive(t, cgroupsFor(t)) })
+	t.Run("by cookie", func(t *testing.T) { testTreeOutlivesMainProcess(t, nil) })
+	t.Run("by control group", func(t *testing.T) { testTreeOutlivesMainProcess(t, newTestCgroups(t)) })
 }
 
-func treesOutlive(t *testing.T, groups *Cgroups) {
+// testTreeOutlivesMainProcess tests trees in control groups or, if groups is nil, trees that are found by
+// their cookie.
+func testTreeOutlivesMainProcess(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	child := "sh -c '" + slowCleanup + "'"
 	for _, row := range []struct {
@@ -84,11 +86,12 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 // A process that ignores SIGTERM is ended after the grace period, even if the main process has ended
 // long before. The result counts it as a leftover.
 func TestGraceEndsWithoutTheMainProcess(t *testing.T) {
-	t.Run("by cookie", func(t *testing.T) { graceEnds(t, nil) })
-	t.Run("by control group", func(t *testing.T) { graceEnds(t, cgroupsFor(t)) })
+	t.Run("by cookie", func(t *testing.T) { testGraceEnds(t, nil) })
+	t.Run("by control group", func(t *testing.T) { testGraceEnds(t, newTestCgroups(t)) })
 }
 
-func graceEnds(t *testing.T, groups *Cgroups) {
+// testGraceEnds tests trees in control groups or, if groups is nil, trees that are found by their cookie.
+func testGraceEnds(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
@@ -102,7 +105,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 		waitUntil(t, "the command has printed a line", func() bool { return strings.HasSuffix(c.output(t), "\n") })
 		return c, <-pid, result
 	}
-	ended := func(c *Command, r Result) {
+	checkEnded := func(c *Command, r Result) {
 		t.Helper()
 		var child int
 		fmt.Sscanf(c.output(t), "up %d", &child)
@@ -114,7 +117,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 	killedAt := time.Now()
 	w.Kill(4, 300*time.Millisecond)
 	r := <-result
-	ended(c, r)
+	checkEnded(c, r)
 	if took := r.EndedAt.Sub(killedAt); took < 300*time.Millisecond {
 		t.Errorf("the command was ended after %v, before the grace period", took)
 	}
@@ -124,7 +127,7 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 	if !w.Kill(5, 0) {
 		t.Error("a kill without a grace period found no running process")
 	}
-	ended(c, <-result)
+	checkEnded(c, <-result)
 	if w.Kill(5, 0) {
 		t.Error("a command was killed after its end")
 	}

@@ -36,7 +36,7 @@ func allowHangingStarts(t *testing.T) {
 	})
 }
 
-// runAsync runs a command on a new worker and sends the result to the channel.
+// runAsync runs a command on a new worker in the background. It returns a channel that receives the result.
 func runAsync(t *testing.T, c *Command) <-chan Result {
 	t.Helper()
 	result := make(chan Result, 1)
@@ -126,11 +126,12 @@ func TestHungStartDoesNotDelayOthers(t *testing.T) {
 		t.Errorf("the leased program has run: %+v", r)
 	default:
 	}
-	endStarting(t)
+	killStartingChildren(t)
 	<-result
 }
 
-func endStarting(t *testing.T) {
+// killStartingChildren kills the children of this process that have not executed a program yet.
+func killStartingChildren(t *testing.T) {
 	for _, pid := range startingChildren(t) {
 		unix.Kill(pid, unix.SIGKILL)
 	}
@@ -162,7 +163,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	}
 	result = runAsync(t, command(t, path))
 	waitUntil(t, "the program is being started", func() bool { return len(startingChildren(t)) == 1 })
-	endStarting(t)
+	killStartingChildren(t)
 	r = <-result
 	if want := "cannot start " + path + ": signal 9 (SIGKILL) ended the new process before it could run the program; to " +
 		"see whether the kernel sent it, run: dmesg"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
@@ -184,19 +185,19 @@ func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	if !w.Kill(4, time.Second) {
 		t.Error("the kill came too late")
 	}
-	endStarting(t)
+	killStartingChildren(t)
 	if r := <-result; r.Cause != 4 || r.ExitCode != 126 {
 		t.Errorf("the result is %+v, want cause 4", r)
 	}
 }
 
-// If the kernel kills a program for lack of memory, before or after its exec, the result has OutOfMemory
-// set. If the program ends in another way, it has not.
+// If the kernel kills a program for lack of memory, before or after its exec, the result has OutOfMemory set.
+// If the program ends in another way, OutOfMemory is not set.
 func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 	hung := Result{HungStart: true, ExitCode: 126, Error: "hung"}
 	for _, c := range []struct {
-		ranOut   bool
-		is, want Result
+		ranOut       bool // the kernel has killed a process of the tree for lack of memory
+		before, want Result
 	}{
 		{true, hung, Result{OutOfMemory: true, ExitCode: -1, Signal: 9}},
 		{false, hung, hung},
@@ -204,10 +205,10 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 		{true, Result{ExitCode: -1, Signal: 15}, Result{ExitCode: -1, Signal: 15}},
 		{true, Result{ExitCode: 1}, Result{ExitCode: 1}},
 	} {
-		got := c.is
+		got := c.before
 		(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: c.ranOut})
 		if got != c.want {
-			t.Errorf("%+v, ran out: %v: got %+v, want %+v", c.is, c.ranOut, got, c.want)
+			t.Errorf("%+v, ran out: %v: got %+v, want %+v", c.before, c.ranOut, got, c.want)
 		}
 	}
 }
@@ -219,7 +220,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	before := children(os.Getpid())
-	orphan := func() (pid int) {
+	createOrphan := func() (pid int) {
 		c := command(t, "/bin/sh", "-c", "sleep 4324 >/dev/null 2>&1 &")
 		c.AllowBackground = true
 		if r := w.Run(c); !r.HasBackground {
@@ -237,7 +238,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 		})
 		return pid
 	}
-	first, old := orphans.beginFork(), orphan()
+	first, old := orphans.beginFork(), createOrphan()
 	check := func(pid int, exists bool, when string) {
 		t.Helper()
 		ReapEnded()
@@ -250,7 +251,7 @@ func TestReapSparesChildrenOfActiveForks(t *testing.T) {
 	check(old, true, "while two forks are under way")
 	orphans.endFork(first, 0)
 	check(old, false, "while a fork is under way that began after it was seen")
-	young := orphan()
+	young := createOrphan()
 	check(young, true, "while a fork is under way that began before it was seen")
 	orphans.endFork(second, young)
 	check(young, true, "as a main process")

@@ -123,11 +123,11 @@ type tree struct {
 	jobHandle     windows.Handle
 	messagePort   windows.Handle // receives messages about the memory limit; 0 without a limit
 	mainHandle    windows.Handle // handle of the main process; 0 before its start
-	pid           uint32
-	memoryRefused bool // the memory limit has refused memory to a process
+	pid           uint32         // pid of the main process
+	memoryRefused bool           // the memory limit has refused memory to a process
 }
 
-// limitError adds the name of the limit that could not be set to err. It returns nil if err is nil.
+// limitError adds to err the name of the limit that could not be set. It returns nil if err is nil.
 func limitError(name string, err error) error {
 	if err == nil {
 		return nil
@@ -136,6 +136,7 @@ func limitError(name string, err error) error {
 		false}
 }
 
+// jobName returns the name of the job object of the tree with a cookie.
 func jobName(cookie string) (*uint16, error) {
 	return windows.UTF16PtrFromString(`Global\queuectl-` + cookie)
 }
@@ -216,6 +217,7 @@ func (t *tree) setNice(nice int) error {
 	return limitError("nice", t.setLimits())
 }
 
+// setLimits applies t.limits to the job object.
 func (t *tree) setLimits() error {
 	return t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits),
 		unsafe.Sizeof(t.limits))
@@ -307,6 +309,7 @@ func (t *tree) usage() (cpu time.Duration, peak int64) {
 	return time.Duration(spent.user+spent.kernel) * 100, int64(limits.PeakProcessMemoryUsed)
 }
 
+// filetimeTicks returns a FILETIME as a number of units of 100 ns.
 func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
 
 // close closes the handles of the tree. Windows then ends the remaining processes, except after a call of

@@ -34,7 +34,7 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	}
 	runner.Process.Kill()
 	runner.Wait()
-	if n := livingProcesses(processes, 5*time.Second); n != 0 {
+	if n := countLiving(processes, 5*time.Second); n != 0 {
 		t.Errorf("%d processes outlive the runner", n)
 	}
 	if _, left := EndTrees(DeadRunner{Cookies: []string{cookie}}, time.Second); left != nil {
@@ -54,7 +54,7 @@ func TestEndTrees(t *testing.T) {
 		if _, left := EndTrees(DeadRunner{Cookies: []string{"none", c.Cookie}}, 20*time.Second); left != nil {
 			t.Errorf("EndTrees could not end %v", left)
 		}
-		if n := livingProcesses(processes, time.Second); n != 0 {
+		if n := countLiving(processes, time.Second); n != 0 {
 			t.Errorf("%d processes are running", n)
 		}
 	}
@@ -89,7 +89,7 @@ func TestBootID(t *testing.T) {
 	}
 }
 
-var isHandle = kernel32.NewProc("GetHandleInformation")
+var getHandleInformation = kernel32.NewProc("GetHandleInformation")
 
 // When a command has ended, this process has closed all handles that it opened for the command.
 func TestHandlesAreClosed(t *testing.T) {
@@ -97,13 +97,13 @@ func TestHandlesAreClosed(t *testing.T) {
 	defer w.Close()
 	count := func() (n int) {
 		for h := windows.Handle(4); h < 1<<16; h += 4 {
-			if ok, _, _ := isHandle.Call(uintptr(h), uintptr(unsafe.Pointer(new(uint32)))); ok != 0 {
+			if ok, _, _ := getHandleInformation.Call(uintptr(h), uintptr(unsafe.Pointer(new(uint32)))); ok != 0 {
 				n++
 			}
 		}
 		return n
 	}
-	some := func() {
+	runSome := func() {
 		c := command(t, "cat")
 		c.Stdin, c.Limits = "text", TreeLimits{MemoryBytes: 1 << 30}
 		runWith(t, w, c)
@@ -111,26 +111,26 @@ func TestHandlesAreClosed(t *testing.T) {
 		c.Stdin, c.Argv[0] = "text", "no-such-program"
 		runWith(t, w, c)
 	}
-	sys, _ := fake(0)
+	sys, _ := fakeSystemCalls(0)
 	w.systemCalls = &sys
 	for range 5 { // run some commands before counting, because new threads of this process have handles too
-		some()
+		runSome()
 	}
 	before := count()
 	for range 20 {
-		some()
+		runSome()
 	}
 	if after := count(); after > before+10 {
 		t.Errorf("%d handles, then %d", before, after)
 	}
 }
 
-// fake returns system calls whose job objects accept all limits except those of the class refuse. It
-// returns a pointer to the list of limits that were set.
-func fake(refuse uint32) (sys systemCalls, calls *[]string) {
+// fakeSystemCalls returns system calls whose job objects accept all limits except those of refusedClass.
+// calls points to the list of limits that were set.
+func fakeSystemCalls(refusedClass uint32) (sys systemCalls, calls *[]string) {
 	sys, calls = realSystemCalls, new([]string)
 	sys.setJobInfo = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
-		if class == refuse {
+		if class == refusedClass {
 			return errors.New("refused")
 		}
 		switch class {
@@ -154,7 +154,7 @@ func fake(refuse uint32) (sys systemCalls, calls *[]string) {
 func TestLimitsAreSet(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
-	sys, calls := fake(0)
+	sys, calls := fakeSystemCalls(0)
 	w.systemCalls = &sys
 	c := command(t, "exit", "0")
 	all := windows.GetActiveProcessorCount(windows.ALL_PROCESSOR_GROUPS)
@@ -186,7 +186,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 	} {
 		w := NewWorker(nil)
 		defer w.Close()
-		sys, _ := fake(0)
+		sys, _ := fakeSystemCalls(0)
 		var class uint32
 		keep := sys.setJobInfo
 		sys.setJobInfo = func(job windows.Handle, kind uint32, info unsafe.Pointer, size uintptr) error {
@@ -216,7 +216,7 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 	} {
 		w := NewWorker(nil)
 		defer w.Close()
-		sys, _ := fake(class)
+		sys, _ := fakeSystemCalls(class)
 		w.systemCalls = &sys
 		c := command(t, "exit", "0")
 		c.Limits = TreeLimits{MemoryBytes: 1 << 30, CPUs: 1}
@@ -227,7 +227,7 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 }
 
 // If the system refuses memory to a command and the command then fails, the result has OutOfMemory set. If
-// the command succeeds, or has reached no limit, it has not.
+// the command succeeds, or has reached no limit, OutOfMemory is not set.
 func TestOutOfMemoryIsReported(t *testing.T) {
 	for _, c := range []struct {
 		code     string
@@ -240,7 +240,7 @@ func TestOutOfMemoryIsReported(t *testing.T) {
 	} {
 		w := NewWorker(nil)
 		defer w.Close()
-		sys, _ := fake(0)
+		sys, _ := fakeSystemCalls(0)
 		sys.nextJobMessage = func(windows.Handle) (message uint32, ok bool) {
 			if len(c.messages) == 0 {
 				return 0, false

@@ -59,7 +59,8 @@ const (
 // error number errno, which fits into a byte.
 type limiterReport struct{ step, errno byte }
 
-const reportSize = 2
+// reportBytes is the size of a limiterReport, in bytes.
+const reportBytes = 2
 
 // orderHead is the start of an order: the limits and the number of arguments. Its bytes are copied unchanged
 // from memory, because the runner and the limiter run the same program.
@@ -133,6 +134,7 @@ func RunIfLimiter() {
 	x.limitAndExec()
 }
 
+// readOrder reads the order from orderFD.
 func readOrder() (x decodedOrder, err error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(orderFD, &info); err != nil {
@@ -164,20 +166,20 @@ func (o *decodedOrder) limitAndExec() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(o.limiterName)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(o.noFile), Max: uint64(o.noFile)}
 	if o.noFile == 0 { // the Go runtime has raised the soft limit of this process, so lower it again
-		check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files))
+		exitOnError(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files))
 		files.Cur = min(softFileLimit, files.Max)
 	}
 	if o.nice != 0 {
-		check(stepNice, unix.Setpriority(unix.PRIO_PROCESS, 0, int(o.nice)))
+		exitOnError(stepNice, unix.Setpriority(unix.PRIO_PROCESS, 0, int(o.nice)))
 	}
-	check(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil))
+	exitOnError(stepNoFile, unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil))
 	if o.noNewPrivileges {
-		check(stepNoNewPrivileges, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		exitOnError(stepNoNewPrivileges, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	}
 	space := unix.Rlimit{Cur: uint64(o.memory), Max: uint64(o.memory)}
 	if o.memory != 0 {
 		var current unix.Rlimit
-		check(stepMemory, unix.Prlimit(0, unix.RLIMIT_AS, nil, &current))
+		exitOnError(stepMemory, unix.Prlimit(0, unix.RLIMIT_AS, nil, &current))
 		// If a lower limit already applies, keep it.
 		space.Cur, space.Max = min(space.Cur, current.Max), min(space.Max, current.Max)
 	}
@@ -222,13 +224,13 @@ func (o *decodedOrder) needsShell() bool {
 	return failed != 0 || mayBeShellScript(head[:n])
 }
 
-// execve executes a program. It retries while the program is open for writing.
+// execve executes a program. It retries, at most maxBusyRetries times, while the program is open for writing.
 func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 	pause := unix.Timespec{Nsec: 1_000_000}
-	for tries := 0; ; tries++ {
+	for retries := 0; ; retries++ {
 		_, _, failed = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&argv[0])),
 			uintptr(unsafe.Pointer(&env[0])))
-		if failed != unix.ETXTBSY || tries == busyTries {
+		if failed != unix.ETXTBSY || retries == maxBusyRetries {
 			return failed
 		}
 		// Wait for 1 ms, as forkExec does.
@@ -240,14 +242,14 @@ func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 // because a memory limit may be set.
 func reportAndExit(step byte, failed syscall.Errno) {
 	report := limiterReport{step, byte(failed)}
-	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&report)), reportSize)
+	unix.RawSyscall(unix.SYS_WRITE, reportFD, uintptr(unsafe.Pointer(&report)), reportBytes)
 	for {
 		unix.RawSyscall(unix.SYS_EXIT_GROUP, 126, 0, 0)
 	}
 }
 
-// check ends this process with a report if a step has failed.
-func check(step byte, err error) {
+// exitOnError reports the step and ends this process if the step has failed.
+func exitOnError(step byte, err error) {
 	if err != nil {
 		failed, _ := errors.AsType[syscall.Errno](err)
 		reportAndExit(step, failed)

@@ -27,14 +27,14 @@ const limiterTimeout = 10 * time.Second
 // limiterProcess is the state that this process keeps about the limiter of a command. A limiter is a child
 // that sets the command's limits and then executes the command's program.
 type limiterProcess struct {
-	socketFD        int // socket; -1 once the limiter has executed the program, has failed or has ended
-	orderFile       int // memory file with the order for the limiter; -1 once the limiter has it
-	limiterSocketFD int // the limiter's end of the socket; -1 once the limiter has it
-	name            string
-	ready           bool
-	hung            bool
-	failureReport   *limiterReport
-	cgroupError     error // error of setting the limits of the control group
+	socketFD        int            // socket; -1 once the limiter has executed the program, has failed or has ended
+	orderFileFD     int            // memory file with the order for the limiter; -1 once the limiter has it
+	limiterSocketFD int            // the limiter's end of the socket; -1 once the limiter has it
+	name            string         // process name of the limiter
+	ready           bool           // the limiter has reported stepReady
+	hung            bool           // the limiter did not execute the program in time
+	failureReport   *limiterReport // report of the step that failed; nil if none
+	cgroupError     error          // error of setting the limits of the control group
 }
 
 // needsLimiter reports whether a command has limits that a limiter must set. missing contains the names
@@ -43,10 +43,10 @@ func (c *Command) needsLimiter(missing []string) bool {
 	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missing, "memory")
 }
 
-// newLimiter creates the resources for a limiter. Until the limiter is ready, newLimiter removes the limits
-// of the control group, because they must not apply to the limiter itself.
+// newLimiter creates the resources for a limiter. It also removes the limits of the control group until the
+// limiter is ready, because they must not apply to the limiter itself.
 func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess, err error) {
-	l = &limiterProcess{socketFD: -1, orderFile: -1, limiterSocketFD: -1, name: newLimiterName()}
+	l = &limiterProcess{socketFD: -1, orderFileFD: -1, limiterSocketFD: -1, name: newLimiterName()}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -58,7 +58,7 @@ func (r *run) newLimiter(path string, env, missing []string) (l *limiterProcess,
 		head.memory = r.command.Limits.MemoryBytes
 	}
 	order := encodeOrder(head, l.name, path, r.command.Argv, env)
-	if l.orderFile, err = createMemoryFile("order", order); err != nil {
+	if l.orderFileFD, err = createMemoryFile("order", order); err != nil {
 		return nil, fmt.Errorf("cannot write the job's limits: %w", err)
 	}
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -98,16 +98,16 @@ func createMemoryFile(name string, content []byte) (fd int, err error) {
 func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *command
 	attr.Env = command.Env[len(command.Env)-1:] // the last variable is the cookie
-	attr.Files = append(slices.Clone(command.Files), uintptr(l.orderFile), uintptr(l.limiterSocketFD))
+	attr.Files = append(slices.Clone(command.Files), uintptr(l.orderFileFD), uintptr(l.limiterSocketFD))
 	return &attr
 }
 
 // closeHandedOver closes this process's copies of the descriptors that the limiter has inherited.
-func (l *limiterProcess) closeHandedOver() { closeDescriptors(&l.orderFile, &l.limiterSocketFD) }
+func (l *limiterProcess) closeHandedOver() { closeDescriptors(&l.orderFileFD, &l.limiterSocketFD) }
 
 func (l *limiterProcess) close() {
 	if l != nil {
-		closeDescriptors(&l.orderFile, &l.limiterSocketFD, &l.socketFD)
+		closeDescriptors(&l.orderFileFD, &l.limiterSocketFD, &l.socketFD)
 	}
 }
 
@@ -135,18 +135,18 @@ func (r *run) limiterFD() int32 {
 // the socket before it was ready.
 func (r *run) readLimiter() {
 	l := r.limiter
-	var b [reportSize]byte
+	var b [reportBytes]byte
 	n, err := unix.Read(l.socketFD, b[:])
 	if err == unix.EINTR || err == unix.EAGAIN {
 		return
 	}
-	if n == reportSize && b[0] == stepReady && !l.ready {
+	if n == reportBytes && b[0] == stepReady && !l.ready {
 		l.ready = true
 		if _, l.cgroupError = r.setCgroupLimits(); l.cgroupError == nil {
 			unix.Write(l.socketFD, []byte{1}) // if the limiter has ended, the pidfd shows that
 			return
 		}
-	} else if n == reportSize {
+	} else if n == reportBytes {
 		l.failureReport = &limiterReport{b[0], b[1]}
 	}
 	l.close()
@@ -176,18 +176,18 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 	l := r.limiter
 	switch {
 	case l.cgroupError != nil:
-		r.startFailed(&runas.ShortageError{Err: l.cgroupError})
+		r.recordStartFailure(&runas.ShortageError{Err: l.cgroupError})
 	case l.failureReport != nil:
-		r.startFailed(r.limiterError(*l.failureReport))
+		r.recordStartFailure(r.limiterError(*l.failureReport))
 	case status.Signaled():
 		r.result.HungStart, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
 	case l.ready: // the limiter could not report why it failed
 		r.result.ExitCode = int64(status.ExitStatus())
 	case r.command.RunAs == nil: // the Go runtime got no thread or no memory
-		r.startFailed(&runas.ShortageError{Err: fmt.Errorf("the helper process that sets the job's limits ended with "+
+		r.recordStartFailure(&runas.ShortageError{Err: fmt.Errorf("the helper process that sets the job's limits ended with "+
 			"exit code %d, probably because the machine has too little memory or too many processes", status.ExitStatus())})
 	default: // the job's account can cause this error itself
-		r.startFailed(fmt.Errorf("the helper process that sets the job's limits ended with exit code %d; check the "+
+		r.recordStartFailure(fmt.Errorf("the helper process that sets the job's limits ended with exit code %d; check the "+
 			"limits of processes and memory of the job's account", status.ExitStatus()))
 	}
 }

@@ -30,10 +30,11 @@ type inheritedLimit struct {
 	errno      unix.Errno  // error that the limit may cause at the start of a command; 0 if none
 	signal     unix.Signal // signal that the kernel sends to a command that reaches the limit (getrlimit(2)); 0 if none
 	hard       bool        // the kernel sends the signal at the hard limit instead of the soft limit
-	resource   int
-	unit, name string
+	resource   int         // RLIMIT constant
+	unit, name string      // unit of the value, and name of the limit in systemd, for messages
 }
 
+// raiseHint returns a text that names the limit, shows its value, and says how to raise it.
 func (l inheritedLimit) raiseHint(value uint64) string {
 	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.unit, l.name)
 }
@@ -65,9 +66,9 @@ var limitSignals = []inheritedLimit{
 	{signal: unix.SIGXFSZ, resource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
 }
 
-// limitSignalHint returns a text, like limitHint, about the limit for which a signal has ended a command.
-// It returns "" if the command did not inherit this limit unchanged from this process, or if the command
-// did not use up a limit of CPU time. Call it before the command is reaped.
+// limitSignalHint returns a text, like limitHint, about the limit for which a signal has ended a command. It
+// returns "" if the command did not inherit this limit unchanged from this process. It also returns "" for a
+// limit of CPU time that the command did not use up. Call it before the command is reaped.
 func limitSignalHint(pid int, signal unix.Signal) string {
 	for _, s := range limitSignals {
 		var own, command unix.Rlimit
@@ -123,6 +124,8 @@ func CheckLimits() error {
 	return checkAddressSpace(limit.Cur, pages*uint64(os.Getpagesize()))
 }
 
+// checkAddressSpace returns an error if limit leaves too little room for a process of this size. Both are in
+// bytes.
 func checkAddressSpace(limit, size uint64) error {
 	need := size + spareSpaceBytes
 	if limit >= need {

@@ -55,7 +55,7 @@ type orphanTable struct {
 // zombie is a process that has ended and may be the child of a fork under way.
 type zombie struct {
 	startTicks int64 // start time, in clock ticks since boot
-	nextFork   int   // number of the next fork when the zombie was first seen; an earlier fork created it, or none
+	nextFork   int   // number of the next fork when the zombie was first seen; only an earlier fork can have created it
 }
 
 // beginFork registers a fork that is about to start, and returns its number. It waits while forks are
@@ -249,7 +249,7 @@ func unidentifiedOrphans(uid uint32) (list []procfs.Process) {
 }
 
 // ReapEnded reaps orphans that have ended, and removes the records of spared trees that have ended. Call it
-// from time to time. It returns true if another call soon may reap more orphans.
+// from time to time. It returns true if another call, soon after this one, may reap more orphans.
 func ReapEnded() (more bool) {
 	before := orphans.reapedCount.Load()
 	reapOrphans()

@@ -19,8 +19,8 @@ type pauseRequest struct {
 	callbacks  []func(unchanged int, ok bool) // callbacks that have not been called yet
 }
 
-// Pause freezes the whole tree of the running command and stops its timeouts if on is true, and otherwise
-// resumes both. Afterwards callback is called, which must not block. unchanged is the number of processes
+// Pause freezes the whole tree of the running command and stops its timeouts or, if on is false, resumes
+// both. When this is done, callback is called, which must not block. unchanged is the number of processes
 // that still run after a freeze, or are still stopped after a resume. Run repeats a freeze until no process
 // runs. ok is false if the command has ended or is being ended; such a tree is not paused.
 func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
@@ -52,8 +52,8 @@ func (r *run) runTime() time.Duration {
 	return r.elapsed() - r.pause.pausedBefore
 }
 
-// applyPause freezes or resumes the tree, as the latest call of Pause requests, and calls the callbacks of
-// all calls. It does not change a tree that is being ended.
+// applyPause freezes or resumes the tree, as the latest call of Pause requests, and calls all pending
+// callbacks. It does not change a tree that is being ended.
 func (r *run) applyPause(p pauseRequest) {
 	ending, unchanged := r.mainExited || !r.termAt.IsZero(), 0
 	switch {

@@ -97,8 +97,8 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 	return 0
 }
 
-// scanTree scans all processes of the machine. tree contains the processes of the tree, including the main
-// process.
+// scanTree lists the processes of the tree, including the main process. Without a control group, it scans all
+// processes of the machine for this, and returns them as seen.
 func (r *run) scanTree() (seen, tree []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if b := r.worker.cgroup; b != nil {
@@ -113,10 +113,10 @@ func (r *run) scanTree() (seen, tree []procfs.Process) {
 	return seen, tree
 }
 
-// runningProcesses returns the processes in procs that run. It omits a process in stopSent that waits in
-// the kernel, because the pending SIGSTOP stops it before it runs again. waiting reports whether any
-// process was omitted for this reason, because it may be in the middle of a fork. For example, the caller
-// of a vfork waits in the kernel while its child is stopped.
+// runningProcesses returns the processes in procs that run. It omits a process in stopSent that waits in the
+// kernel, because the pending SIGSTOP stops it before it runs again. waiting reports whether a process was
+// omitted for this reason: such a process may be in the middle of a fork. For example, the caller of a vfork
+// waits in the kernel while its child is stopped.
 func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (list []procfs.Process, waiting bool) {
 	for _, p := range procs {
 		switch {

@@ -25,17 +25,18 @@ func pauseCommand(t *testing.T, w *Worker, on bool) {
 // While a command is paused, neither its timeout nor its idle timeout counts. After the pause, both
 // continue, and the worker's next command runs normally.
 func TestPausedCommandIsNotTimed(t *testing.T) {
-	t.Run("by signals", func(t *testing.T) { pausesAreNotTimed(t, nil) })
-	t.Run("by control group", func(t *testing.T) { pausesAreNotTimed(t, cgroupsFor(t)) })
+	t.Run("by signals", func(t *testing.T) { testPausesAreNotTimed(t, nil) })
+	t.Run("by control group", func(t *testing.T) { testPausesAreNotTimed(t, newTestCgroups(t)) })
 }
 
-func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
+// testPausesAreNotTimed tests trees in control groups or, if groups is nil, trees that are paused by signals.
+func testPausesAreNotTimed(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
-	const inheritedLimit, pauses = 500 * time.Millisecond, 3
-	for _, set := range []func(c *Command){func(c *Command) { c.Timeout = inheritedLimit },
-		func(c *Command) { c.IdleTimeout = inheritedLimit }} {
+	const timeout, pauses = 500 * time.Millisecond, 3
+	for _, set := range []func(c *Command){func(c *Command) { c.Timeout = timeout },
+		func(c *Command) { c.IdleTimeout = timeout }} {
 		c := command(t, "/bin/sh", "-c", "echo up; sleep 600 & wait")
 		c.Timeout = 0
 		set(c)
@@ -46,13 +47,13 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 		for range pauses {
 			pauseCommand(t, w, true)
 			began := time.Now()
-			waitUntil(t, "its timeout would be over", func() bool { return time.Since(began) > inheritedLimit+inheritedLimit/5 })
+			waitUntil(t, "its timeout would be over", func() bool { return time.Since(began) > timeout+timeout/5 })
 			pausedFor += time.Since(began)
 			pauseCommand(t, w, false)
 		}
 		r := <-result
-		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < pausedFor+inheritedLimit ||
-			ran > pausedFor+inheritedLimit+5*time.Second {
+		if ran := r.EndedAt.Sub(r.StartedAt); !r.TimedOut || ran < pausedFor+timeout ||
+			ran > pausedFor+timeout+5*time.Second {
 			t.Errorf("the command was paused for %v, and ended after %v: %+v", pausedFor, ran, r)
 		}
 	}
@@ -65,7 +66,7 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 // A background process continues.
 func TestEndOfPausedCommandResumesTree(t *testing.T) {
 	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil },
-		"by control group": cgroupsFor} {
+		"by control group": newTestCgroups} {
 		t.Run(name, func(t *testing.T) {
 			setSubreaper(t)
 			w := NewWorker(groups(t))

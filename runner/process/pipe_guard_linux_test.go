@@ -27,24 +27,25 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 		all.Go(func() {
 			c := command(t, self)
 			c.Timeout, c.KillAfter = 300*time.Millisecond, 0
-			behind := i%2 == 1
-			if behind {
+			leavesProcess := i%2 == 1
+			if leavesProcess {
 				c.Argv = []string{"/bin/sh", "-c", `"$0" & sleep 0.2`, self}
 				c.Timeout = 20 * time.Second
 			}
 			c.Env = append(c.Env, rolesVariable+"=lock ")
 			began := time.Now()
 			r := NewWorker(nil).Run(c)
-			if r.TimedOut == behind || r.Error != "" || time.Since(began) > 10*time.Second {
-				t.Errorf("the process was left behind: %v; the result is %+v after %v", behind, r, time.Since(began))
+			if r.TimedOut == leavesProcess || r.Error != "" || time.Since(began) > 10*time.Second {
+				t.Errorf("the process was left behind: %v; the result is %+v after %v", leavesProcess, r, time.Since(began))
 			}
 		})
 	}
 	all.Wait()
 }
 
-// withNotes returns a command with a FIFO for its progress notes. The notes are discarded.
-func withNotes(t *testing.T, when, script string) *Command {
+// commandWithNotes returns a command with a FIFO for its progress notes, which are discarded. The command
+// runs script with the shell. In the script, "$0" runs lockNotes with the argument when.
+func commandWithNotes(t *testing.T, when, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -60,6 +61,7 @@ func withNotes(t *testing.T, when, script string) *Command {
 	return c
 }
 
+// noProgressHandler discards progress notes.
 type noProgressHandler struct{}
 
 func (noProgressHandler) HandleProgress([]byte) bool { return false }
@@ -69,7 +71,7 @@ func (noProgressHandler) SetMasks([][]byte)          {}
 // a timeout.
 func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 	setSubreaper(t)
-	c := withNotes(t, "soon", `"$0" & sleep 0.3`)
+	c := commandWithNotes(t, "soon", `"$0" & sleep 0.3`)
 	c.Timeout = 500 * time.Millisecond
 	if r := NewWorker(nil).Run(c); r.TimedOut || r.ExitCode != 0 || r.Leftovers != 1 {
 		t.Errorf("the command ended with exit code 0 in time, but left a process: %+v", r)
@@ -79,7 +81,7 @@ func TestLockedNotesDoNotDelayEnd(t *testing.T) {
 // If a background process keeps the FIFO for progress notes locked, the next command gets a new FIFO.
 func TestLockedNotesAreReplaced(t *testing.T) {
 	setSubreaper(t)
-	c := withNotes(t, "late", `"$0" & :`)
+	c := commandWithNotes(t, "late", `"$0" & :`)
 	c.AllowBackground = true
 	r := NewWorker(nil).Run(c)
 	defer func() {
@@ -108,7 +110,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 // command ends.
 func TestLockedNotesLoseNoOutput(t *testing.T) {
 	setSubreaper(t)
-	c := withNotes(t, "", `sleep 0.3; echo hello`)
+	c := commandWithNotes(t, "", `sleep 0.3; echo hello`)
 	fd, err := unix.Open(c.PrivateDir.ProgressPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -129,8 +131,8 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	}
 }
 
-// An orphan that has ended is not reaped yet, but its control group is already empty. The output of the
-// orphan is still read.
+// The output of an ended orphan is read even if its control group is already empty, but the orphan is not
+// reaped yet.
 func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 )
 
 // CookieName is the environment variable that contains the cookie: a text that marks all processes of one
-// tree. By the cookie, a worker finds processes that have left the process group of the main process. See
+// tree. With the cookie, a worker finds processes that have left the process group of the main process. See
 // docs/decisions/0041.
 const CookieName = "QUEUECTL_COOKIE"
 
@@ -89,7 +89,7 @@ type TreeLimits struct {
 
 // ProcessLimits are the limits of each process of a command.
 type ProcessLimits struct {
-	Nice   int // nice value; 0 means that of this process
+	Nice   int // nice value; 0 means the nice value of this process
 	NoFile int // limit of open files; 0 means the default
 	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
 	NoNewPrivileges bool
@@ -114,11 +114,11 @@ type Result struct {
 	// program. ExitCode is then 126. If Shortage is also set, the command was not started at all, because
 	// earlier file look-ups for other accounts still hang.
 	HungStart     bool
-	EndUnknown    bool // the system does not report how the command ended
-	Error         string
-	PID           int
-	HeldByTracer  bool // the main process has ended, but its tracer (ptrace) withholds the exit status
-	StuckPID      int  // first process that survives SIGKILL; 0 if none; AwaitStuck waits for all of them
+	EndUnknown    bool   // the system does not report how the command ended
+	Error         string // what went wrong, as a text for users; "" if nothing did
+	PID           int    // pid of the main process
+	HeldByTracer  bool   // the main process has ended, but its tracer (ptrace) withholds the exit status
+	StuckPID      int    // first process that survives SIGKILL; 0 if none; AwaitStuck waits for all of them
 	CPU           time.Duration
 	PeakRSSBytes  int64 // bytes; 0 if unknown
 	PeakTasks     int64 // most processes and threads at one time; 0 if unknown, for example if TreeLimits.Tasks is 0
@@ -161,12 +161,12 @@ type DeadRunner struct {
 	OwnerUID *uint32
 }
 
-// Tree describes the process tree of one attempt. Its cookie is found by Seq and Fence.
+// Tree describes the process tree of one attempt.
 type Tree struct {
 	PID       int       // pid of the main process; 0 means unknown
 	StartedAt time.Time // start time of the main process, as passed to OnForked; zero means unknown
-	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". With Fence 0, they
-	// match no process. With any other Fence, no attempt of another service may have the same numbers.
+	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". With Fence 0, they match
+	// no process. Otherwise, the caller must be sure that no attempt of another service has these numbers.
 	Seq, Fence int64
 }
 

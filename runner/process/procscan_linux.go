@@ -67,6 +67,7 @@ func (s *scanner) scan() *scan {
 	return result
 }
 
+// newScan scans all processes immediately.
 func newScan() *scan {
 	l := &scan{startedAt: time.Now(), procs: procfs.AllProcesses(), cookies: map[int]string{}}
 	l.realUID = make(map[int]uint32, len(l.procs))

@@ -59,6 +59,7 @@ func envValue(env []string, name string) string {
 	return ""
 }
 
+// cmdPath returns the path of cmd.exe.
 func cmdPath() (string, error) {
 	system, err := windows.GetSystemDirectory()
 	return system + `\cmd.exe`, err

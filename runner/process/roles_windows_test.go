@@ -21,6 +21,7 @@ import (
 // this test program, with the role as the first argument.
 const roleName = "QUEUECTL_TEST_ROLE"
 
+// roles contains the function that plays each role, by the name of the role.
 var roles map[string]func(args []string)
 
 func TestMain(m *testing.M) {
@@ -51,6 +52,7 @@ func TestMain(m *testing.M) {
 
 func sleep() { time.Sleep(time.Minute) } // longer than any test
 
+// roleExit prints all arguments except the first, and exits with the code in the first.
 func roleExit(args []string) {
 	code, _ := strconv.ParseUint(args[0], 10, 32)
 	for _, word := range args[1:] {
@@ -67,6 +69,7 @@ func everyByte() (all []byte) {
 	return append(all, "\r\n\n\x1a\x00end"...)
 }
 
+// rolePrint prints everyByte on standard output, and a line on standard error.
 func rolePrint([]string) {
 	os.Stdout.Write(everyByte())
 	os.Stderr.WriteString("err\r\n")
@@ -112,6 +115,7 @@ func roleBehind(args []string) {
 	fmt.Print("left")
 }
 
+// roleSpin uses the processor for the duration in its argument.
 func roleSpin(args []string) {
 	d, _ := time.ParseDuration(args[0])
 	for began := time.Now(); time.Since(began) < d; {
@@ -130,6 +134,7 @@ func roleHog(args []string) {
 	}
 }
 
+// roleBreak waits for CTRL_BREAK, and then exits with code 7.
 func roleBreak([]string) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
@@ -169,11 +174,13 @@ func roleRun(args []string) {
 	w.Run(c)
 }
 
+// roleBoot prints the boot ID, and whether OwnStartTicks returns a start time.
 func roleBoot([]string) {
 	id, err := BootID()
 	fmt.Print(id, " ", err, " ", OwnStartTicks() > 0)
 }
 
+// cookies counts the commands of the tests, so that each command gets a unique cookie.
 var cookies = 0
 
 // command returns a command that runs this program in a role. t may be nil.
@@ -204,6 +211,7 @@ func runCommand(t *testing.T, c *Command) (r Result, stdout, stderr string) {
 	return runWith(t, w, c)
 }
 
+// runWith runs a command on a worker and returns its output.
 func runWith(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr string) {
 	t.Helper()
 	done := make(chan Result)
@@ -213,11 +221,12 @@ func runWith(t *testing.T, w *Worker, c *Command) (r Result, stdout, stderr stri
 	case <-time.After(45 * time.Second):
 		t.Fatalf("%q does not end", c.Argv)
 	}
-	stdout, stderr = printed(t, c)
+	stdout, stderr = printedOutput(t, c)
 	return r, stdout, stderr
 }
 
-func printed(t *testing.T, c *Command) (stdout, stderr string) {
+// printedOutput returns the output that a command has printed until now.
+func printedOutput(t *testing.T, c *Command) (stdout, stderr string) {
 	t.Helper()
 	var at output.Cursor
 	for {
@@ -272,7 +281,9 @@ func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle)
 	return processes
 }
 
-func livingProcesses(processes []windows.Handle, wait time.Duration) (n int) {
+// countLiving waits for the end of each process, for at most the duration wait. It returns how many processes
+// have not ended.
+func countLiving(processes []windows.Handle, wait time.Duration) (n int) {
 	for _, h := range processes {
 		if event, _ := windows.WaitForSingleObject(h, uint32(wait.Milliseconds())); event != windows.WAIT_OBJECT_0 {
 			n++

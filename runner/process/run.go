@@ -63,7 +63,7 @@ func (w *Worker) Run(c *Command) (result Result) {
 	if err := w.open(); err != nil {
 		r.startedAt = time.Now()
 		result.StartedAt = r.startedAt
-		r.startFailed(err)
+		r.recordStartFailure(err)
 		return result
 	}
 	w.markRunning(c)
@@ -88,8 +88,8 @@ func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	}
 }
 
-// handleRequests carries out the latest requests of Kill and Pause, and returns the one of Kill. After the
-// main process has ended, a Kill only has an effect if the tree is already being ended.
+// handleRequests carries out the latest requests of Kill and Pause, and returns the request of Kill. After
+// the main process has ended, a Kill only has an effect if the tree is already being ended.
 func (r *run) handleRequests(now time.Time) killRequest {
 	r.worker.mu.Lock()
 	killed, paused := r.worker.kill, r.worker.pause

@@ -19,9 +19,9 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	nullDevice int // descriptor of /dev/null
-	wakeEvent  int // eventfd that ends the poll of Run's goroutine
-	buffer     []byte
+	nullDevice int    // descriptor of /dev/null
+	wakeEvent  int    // eventfd that ends the poll of Run's goroutine
+	buffer     []byte // for reads of output
 
 	mu sync.Mutex
 	// running is true from the start of a command until its main process has ended. If the tree is being
@@ -33,7 +33,7 @@ type Worker struct {
 	pause    pauseRequest     // requests of Pause
 	terminal terminalRequests // pending requests for the running command's terminal, if it has one
 
-	stuck []procfs.Process // processes that the last Run could not end; used only by the goroutine of Run
+	stuckProcesses []procfs.Process // processes that the last Run could not end; used only by the goroutine of Run
 
 	usesNewSessions bool          // start each command in a new session
 	cgroups         *Cgroups      // nil if control groups are unavailable
@@ -114,16 +114,16 @@ func (w *Worker) Close() {
 	w.abandonCgroup()
 }
 
-// signalPasses is how often Signal scans the tree at most for processes that have not received the signal.
-// New processes may appear between two scans.
-const signalPasses = 8
+// maxSignalScans is how many times Signal scans the tree at most, for processes that have not received the
+// signal. New processes may appear between two scans.
+const maxSignalScans = 8
 
 // Signal sends a signal once to each process of the running command's tree that the command's account may
 // signal. pid is the main process of the command. If this command has ended, Signal does nothing. If a tree
 // forks all the time, some of its processes may not get the signal.
 func (w *Worker) Signal(pid int, cookie string, signal int) {
 	signalled := map[procfs.Process]bool{}
-	for range signalPasses {
+	for range maxSignalScans {
 		w.mu.Lock()
 		current, uid := w.running && w.pid == pid, w.uid
 		// Do not send SIGCONT to a paused tree, because the tree would then run during the pause. It gets SIGCONT
@@ -168,10 +168,10 @@ func (c *Command) uid() uint32 {
 // run is the state of one command that is running.
 type run struct {
 	runState
-	path                  string // path of the program; "" until it is found
-	pid                   int
-	pidfd                 int
-	pipes                 [2]int          // descriptors of the read ends; -1 after end of file
+	path                  string          // path of the program; "" until it is found
+	pid                   int             // pid of the main process
+	pidfd                 int             // pidfd of the main process
+	pipes                 [2]int          // read ends for standard output and standard error; -1 after end of file
 	limiter               *limiterProcess // nil if the command needs none
 	writeEnds             [2]int          // write ends, kept open so that only output and the exit wake the poll
 	forkedAt              time.Time       // time right before the main process was created

@@ -20,17 +20,17 @@ type Worker struct {
 	systemCalls *systemCalls
 	nullDevice  windows.Handle // handle of NUL, which is empty input
 	wakeEvent   windows.Handle // event that ends the wait of Run's goroutine
-	buffers     [2][]byte
+	buffers     [2][]byte      // for reads of standard output and standard error
 
 	mu sync.Mutex
 	// running is true from the start of a command until its main process has ended. If the tree is being
 	// ended, running stays true until the end of the grace period.
 	running bool
 	tree    *tree        // tree of the running command
-	kill    killRequest  // request of Kill
+	kill    killRequest  // latest request of Kill
 	pause   pauseRequest // requests of Pause
 
-	stuck *tree // tree that the last Run could not end; used only by the goroutine of Run
+	stuckTree *tree // tree that the last Run could not end; used only by the goroutine of Run
 }
 
 // NewWorker returns a worker. It opens no resources before its first command.
@@ -101,7 +101,7 @@ type run struct {
 	runState
 	tree            *tree
 	stdinPipe       *os.File       // writes the text for standard input; nil without a text
-	pipes           [2]*os.File    // read ends of the output pipes
+	pipes           [2]*os.File    // read ends of the pipes for standard output and standard error
 	ioGoroutines    sync.WaitGroup // goroutines that read the output and write the input
 	pipeEOF         chan struct{}  // receives one value for each pipe at end of file
 	pipesOpen       int            // number of pipes not yet at end of file
@@ -147,7 +147,7 @@ func (r *run) close() {
 		windows.CloseHandle(h)
 	}
 	r.worker.tree = nil
-	if r.tree != nil && r.tree != r.worker.stuck {
+	if r.tree != nil && r.tree != r.worker.stuckTree {
 		r.tree.close()
 	}
 }

@@ -49,7 +49,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 	if !r.TimedOut || r.ExitCode != 1 || r.StuckPID != 0 {
 		t.Errorf("the result is %+v, want a timeout", r)
 	}
-	if n := livingProcesses(processes, 0); n != 0 || len(processes) != 3 {
+	if n := countLiving(processes, 0); n != 0 || len(processes) != 3 {
 		t.Errorf("%d of %d processes still run, want 0 of 3", n, len(processes))
 	}
 }
@@ -67,7 +67,7 @@ func TestIdleTimeoutEndsSilentCommand(t *testing.T) {
 func TestSleepDoesNotCountAsRunTime(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
-	sys, _ := fake(0)
+	sys, _ := fakeSystemCalls(0)
 	sys.awakeTime = func() time.Duration { return time.Hour } // this clock never advances
 	w.systemCalls = &sys
 	c := command(t, "spin", "2s")
@@ -99,8 +99,8 @@ func TestKill(t *testing.T) {
 		}
 	}
 	r, _, _ := runWith(t, w, c)
-	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || livingProcesses(processes, 0) != 0 {
-		t.Errorf("%+v, %d processes are still running", r, livingProcesses(processes, 0))
+	if r.Cause != 5 || r.ExitCode != 1 || r.TimedOut || countLiving(processes, 0) != 0 {
+		t.Errorf("%+v, %d processes are still running", r, countLiving(processes, 0))
 	}
 	if w.Kill(1, 0) {
 		t.Error("a command was killed after its end")
@@ -121,7 +121,7 @@ func TestLeftoversAreEnded(t *testing.T) {
 		if r.ExitCode != 0 || r.Leftovers != 1 || r.HasBackground || stdout != "left" {
 			t.Errorf("output %s: the result is %+v, output %q; want one leftover", outputUse, r, stdout)
 		}
-		if livingProcesses(processes, 0) != 0 {
+		if countLiving(processes, 0) != 0 {
 			t.Errorf("output %s: a process is still running", outputUse)
 		}
 	}
@@ -139,7 +139,7 @@ func TestBackgroundProcessSurvives(t *testing.T) {
 		if !r.HasBackground || r.Leftovers != 0 || r.ExitCode != 0 || stdout != "left" {
 			t.Errorf("output %s: the result is %+v, output %q; want a background process", outputUse, r, stdout)
 		}
-		if livingProcesses(processes, 300*time.Millisecond) != 1 {
+		if countLiving(processes, 300*time.Millisecond) != 1 {
 			t.Errorf("output %s: the background process was ended", outputUse)
 		}
 	}
@@ -167,12 +167,12 @@ func TestStuckProcess(t *testing.T) {
 		}
 		stop := make(chan struct{})
 		close(stop)
-		if w.AwaitStuck(stop); w.stuck == nil {
+		if w.AwaitStuck(stop); w.stuckTree == nil {
 			t.Errorf("role %s: AwaitStuck returned although the process still runs", role)
 			continue
 		}
-		realSystemCalls.terminateJob(w.stuck.jobHandle)
-		if w.AwaitStuck(nil); w.stuck != nil {
+		realSystemCalls.terminateJob(w.stuckTree.jobHandle)
+		if w.AwaitStuck(nil); w.stuckTree != nil {
 			t.Errorf("role %s: AwaitStuck does not return although the process has ended", role)
 		}
 		if r, _, _ = runWith(t, w, command(t, "exit", "3")); r.ExitCode != 3 {
@@ -257,7 +257,7 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 			if !handlesBreak {
 				gate = "none"
 				go func() {
-					livingProcesses(processes, 300*time.Millisecond)
+					countLiving(processes, 300*time.Millisecond)
 					w.Kill(6, 0)
 				}()
 			}
@@ -275,7 +275,8 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 }
 
 // If the login session of the user ends, Windows ends all its processes. If a command fails or cannot start
-// at that time, its result has SessionWasEnding set. If it succeeds or times out, it has not.
+// at that time, its result has SessionWasEnding set. If it succeeds or times out, SessionWasEnding is not
+// set.
 func TestFailureAtSessionEndIsReported(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()

@@ -53,7 +53,7 @@ func (r *run) resolvePath(path string) string {
 
 // readHead reads the first bytes of a regular file.
 func readHead(path string) ([]byte, error) {
-	fd, err := openStdin(path)
+	fd, err := openRegularFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +170,8 @@ func loaderOf(head []byte) string {
 		}
 		return binary.NativeEndian.Uint64(head[at:])
 	}
+	// The positions of fields in the file header and in an entry of the program header table differ between 32
+	// and 64 bits.
 	const class, class64, typeInterp = 4, 2, 3
 	word, sizeAt, countAt, offsetAt, lengthAt := 4, uint64(42), uint64(44), uint64(4), uint64(16)
 	table := uint64(28)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// executable writes a program into a new directory.
-func executable(t *testing.T, name, content string) (path string) {
+// writeExecutable writes a program into a new directory and returns its path.
+func writeExecutable(t *testing.T, name, content string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
@@ -18,8 +18,8 @@ func executable(t *testing.T, name, content string) (path string) {
 	return path
 }
 
-// elfNeeding returns the start of a 64-bit ELF program that names a dynamic loader.
-func elfNeeding(t *testing.T, loader string) string {
+// elfWithLoader returns the start of a 64-bit ELF program that names a dynamic loader.
+func elfWithLoader(t *testing.T, loader string) string {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
@@ -56,26 +56,26 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
-		script string
-		code   int64
-		says   []string
+		script  string
+		code    int64
+		wantErr []string
 	}{
 		"carriage return": {"#!/bin/sh\r\necho hi\r\n", 127,
 			[]string{`interpreter "/bin/sh\r": no such file`, "carriage return", "Unix line endings"}},
 		"missing":        {"#! /no/such/python -u\n", 127, []string{`interpreter "/no/such/python": no such file`}},
 		"no newline":     {"#!/no/such/python", 127, []string{`interpreter "/no/such/python": no such file`}},
 		"not executable": {"#!" + unrunnable + "\n", 126, []string{`interpreter "` + unrunnable + `": permission denied`}},
-		"its interpreter": {"#!" + executable(t, "middle", "#!/no/such/perl\n") + "\n", 127,
+		"its interpreter": {"#!" + writeExecutable(t, "middle", "#!/no/such/perl\n") + "\n", 127,
 			[]string{`interpreter "/no/such/perl": no such file`}},
-		"dynamic loader": {elfNeeding(t, "/lib/ld-musl-none.so.1"), 127,
+		"dynamic loader": {elfWithLoader(t, "/lib/ld-musl-none.so.1"), 127,
 			[]string{`interpreter "/lib/ld-musl-none.so.1": no such file`}},
 	} {
-		path := executable(t, "job", c.script)
+		path := writeExecutable(t, "job", c.script)
 		withAndWithoutLimits(t, []string{path}, func(r Result, stdout string) {
 			if r.ExitCode != c.code || r.Shortage || stdout != "" || !strings.HasPrefix(r.Error, "cannot start "+path+": ") {
 				t.Errorf("%s: got %+v, %q, want exit code %d", name, r, stdout, c.code)
 			}
-			for _, text := range c.says {
+			for _, text := range c.wantErr {
 				if !strings.Contains(r.Error, text) {
 					t.Errorf("%s: the error is %q, want it to contain %q", name, r.Error, text)
 				}
@@ -90,18 +90,18 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 // The error names both the script and the interpreter in two cases: the script is its own interpreter,
 // or the path of the interpreter is relative to the working directory.
 func TestStartNamesScriptAndInterpreter(t *testing.T) {
-	job := executable(t, "job", "#!./job\n")
+	job := writeExecutable(t, "job", "#!./job\n")
 	dir := filepath.Dir(job)
 	for name, script := range map[string]string{"a": "#!./b\n", "b": "#!" + dir + "/a\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	otherDir, inRoot := t.TempDir(), executable(t, "directory", "#!/\n")
+	otherDir, inRoot := t.TempDir(), writeExecutable(t, "directory", "#!/\n")
 	for name, c := range map[string]struct {
 		program, dir string
 		code         int64
-		says         string
+		wantErr      string
 	}{
 		"itself": {"./job", dir, 126, `cannot start ./job: interpreter "./job" leads back to ./job; after #!, name a program such as /bin/sh`},
 		"itself, by a path": {job, dir, 126, `cannot start ` + job + `: interpreter "./job" leads back to ` + job +
@@ -115,8 +115,8 @@ func TestStartNamesScriptAndInterpreter(t *testing.T) {
 		for _, nice := range []int{0, 1} {
 			cmd := command(t, c.program)
 			cmd.Dir, cmd.Nice = c.dir, nice
-			if r, stdout := runLimited(t, cmd); r.ExitCode != c.code || r.Error != c.says || stdout != "" || !r.CannotStart {
-				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, stdout, c.code, c.says)
+			if r, stdout := runLimited(t, cmd); r.ExitCode != c.code || r.Error != c.wantErr || stdout != "" || !r.CannotStart {
+				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, stdout, c.code, c.wantErr)
 			}
 		}
 	}
@@ -129,14 +129,14 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 		"comment":    "# a comment\necho \"$#:$1:$2\"\n",
 		"empty name": "#!  \necho \"$#:$1:$2\"\n",
 	} {
-		path := executable(t, "job", script)
+		path := writeExecutable(t, "job", script)
 		withAndWithoutLimits(t, []string{path, "a b", "-c"}, func(r Result, stdout string) {
 			if r.ExitCode != 0 || r.Error != "" || stdout != "2:a b:-c" {
 				t.Errorf("%s: the result is %+v, output %q; want the path and both arguments", name, r, stdout)
 			}
 		})
 	}
-	path := executable(t, "job", "test -t 1 && (echo terminal >/dev/tty); exit 7\n")
+	path := writeExecutable(t, "job", "test -t 1 && (echo terminal >/dev/tty); exit 7\n")
 	c := command(t, "job")
 	c.Env = []string{"PATH=" + filepath.Dir(path)}
 	if r, stdout := runLimited(t, c); r.ExitCode != 7 {
@@ -162,9 +162,9 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 
 // A program for another machine is not run by the shell, which would interpret its bytes as commands.
 func TestShellRunsNoBinary(t *testing.T) {
-	foreign := []byte(elfNeeding(t, "/lib/none.so"))
+	foreign := []byte(elfWithLoader(t, "/lib/none.so"))
 	foreign[18] = 0xff // e_machine
-	path := executable(t, "job", string(foreign))
+	path := writeExecutable(t, "job", string(foreign))
 	withAndWithoutLimits(t, []string{path}, func(r Result, stdout string) {
 		if r.ExitCode != 126 || !strings.Contains(r.Error, "exec format error") || stdout != "" {
 			t.Errorf("the result is %+v, output %q; want an exec format error", r, stdout)

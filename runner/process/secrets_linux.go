@@ -10,7 +10,7 @@ import (
 // readSecret reads the file of a secret with the rights of the command's account.
 func (r *run) readSecret(path string) ([]byte, error) {
 	raw, err := runas.LookUp(r.command.RunAs, func() ([]byte, error) {
-		fd, err := openStdin(path)
+		fd, err := openRegularFile(path)
 		if err != nil {
 			return nil, err
 		}

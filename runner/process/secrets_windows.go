@@ -8,7 +8,7 @@ import (
 
 // readSecret reads the file of a secret.
 func (r *run) readSecret(path string) ([]byte, error) {
-	h, err := openStdin(path)
+	h, err := openRegularFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ func Terminate(pid int, ticks int64, owner *uint32) error {
 	return signalProcess(pid, ticks, owner, unix.SIGTERM)
 }
 
+// signalProcess implements Kill and Terminate.
 func signalProcess(pid int, ticks int64, owner *uint32, signal unix.Signal) error {
 	return sendSignal(procfs.Process{PID: pid, StartTicks: ticks}, signal,
 		func() bool { return owner == nil || IsOwnedBy(*owner, pid) })

@@ -2,9 +2,9 @@ package process
 
 import "golang.org/x/sys/windows"
 
-// Kill ends the process pid if its start time, in units of 100 ns since 1601, is started. A different start
-// time means that Windows has given the pid to another process; Kill then does nothing.
-func Kill(pid int, started int64, _ *uint32) error {
+// Kill ends the process pid if its start time is ticks, in units of 100 ns since 1601. A different start time
+// means that Windows has given the pid to another process; Kill then does nothing.
+func Kill(pid int, ticks int64, _ *uint32) error {
 	h, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	if err == windows.ERROR_INVALID_PARAMETER {
 		return nil // the process does not exist
@@ -15,7 +15,7 @@ func Kill(pid int, started int64, _ *uint32) error {
 	defer windows.CloseHandle(h)
 	var created, exited, kernel, user windows.Filetime
 	if err := windows.GetProcessTimes(h, &created, &exited, &kernel, &user); err != nil ||
-		filetimeTicks(created) != started {
+		filetimeTicks(created) != ticks {
 		return err
 	}
 	return windows.TerminateProcess(h, 1)

@@ -48,7 +48,7 @@ func (r *run) start() bool {
 		err = r.openPipes()
 	}
 	if err != nil {
-		r.startFailed(err)
+		r.recordStartFailure(err)
 		return false
 	}
 	attr := &syscall.ProcAttr{
@@ -66,7 +66,7 @@ func (r *run) start() bool {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
 	if err = r.execute(attr); err != nil {
-		r.startFailed(err)
+		r.recordStartFailure(err)
 		return false
 	}
 	r.result.PID = r.pid
@@ -191,7 +191,7 @@ func (r *run) chown(fd int) error {
 // openInput opens the command's standard input.
 func (r *run) openInput() (fd int, err error) {
 	if r.command.StdinFile != "" {
-		open := func() (int, error) { return openStdin(r.command.StdinFile) }
+		open := func() (int, error) { return openRegularFile(r.command.StdinFile) }
 		fd, err = runas.LookUp(r.command.RunAs, open, func(fd int) { unix.Close(fd) })
 		switch {
 		case err == nil:
@@ -224,7 +224,8 @@ func descriptorsExhausted(err error) bool {
 	return err != nil
 }
 
-func openStdin(path string) (int, error) {
+// openRegularFile opens a regular file that a command names. It refuses files in /proc.
+func openRegularFile(path string) (int, error) {
 	// With O_NONBLOCK, opening a FIFO does not wait for a writer.
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 	// RESOLVE_NO_MAGICLINKS forbids links in /proc that would give access, without a permission check, to
@@ -253,14 +254,14 @@ func openStdin(path string) (int, error) {
 	return fd, nil
 }
 
-// busyTries is how many times the start of a program is retried while the program is open for writing
+// maxBusyRetries is how many times the start of a program is retried while the program is open for writing
 // (ETXTBSY).
-const busyTries = 3
+const maxBusyRetries = 3
 
-// forkExec starts a program with a umask. If this is not inheritedUmask, forkExec uses a thread whose umask
-// is separate from that of the other threads. The thread restores inheritedUmask at the end.
+// forkExec starts a program with a umask. If the umask is not inheritedUmask, forkExec uses a thread whose
+// umask is separate from that of the other threads. The thread restores inheritedUmask at the end.
 func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
-	tries := 0
+	retries := 0
 	start := func() (int, error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -268,12 +269,12 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 		defer raiseOOMScore()()
 		for {
 			pid, err := syscall.ForkExec(path, argv, attr)
-			if err != syscall.ETXTBSY || tries == busyTries {
+			if err != syscall.ETXTBSY || retries == maxBusyRetries {
 				return pid, err
 			}
 			// Another child that this process is just starting may keep the program's file open for writing until
 			// its exec, so try again.
-			tries++
+			retries++
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -290,9 +291,9 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	return start()
 }
 
-// startFailed records in the result why a command did not start. Either this process lacks a resource, or
-// the command itself is wrong. In the second case, the exit code is the one that a shell would return.
-func (r *run) startFailed(err error) {
+// recordStartFailure records in the result why a command did not start. Either this process lacks a resource,
+// or the command itself is wrong. In the second case, the exit code is the one that a shell would return.
+func (r *run) recordStartFailure(err error) {
 	r.result.EndedAt = time.Now()
 	if errors.As(err, new(*runas.ShortageError)) {
 		r.result.Shortage, r.result.HungStart = true, errors.Is(err, runas.ErrHung)
@@ -317,6 +318,7 @@ func (r *run) startFailed(err error) {
 	r.result.Error = fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], r.explainInterpreterError(err)) + limitHint(err)
 }
 
+// checkEnterable returns the reason why a command cannot use dir as its working directory, or nil.
 func checkEnterable(dir string) error {
 	if dir == "" {
 		return nil

@@ -79,11 +79,11 @@ func leasedProgram(t *testing.T, program string) (path string) {
 // any error number. If the file is missing or of the wrong kind, the error is permanent.
 func TestUnusableFileIsNotAShortage(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		set   func(c *Command)
-		code  int64
-		says  string
-		lasts bool
+		name      string
+		set       func(c *Command)
+		code      int64
+		wantErr   string
+		permanent bool // another attempt would fail in the same way
 	}{
 		{"a leased input", func(c *Command) { c.StdinFile = leasedProgram(t, "/bin/true") }, 126, "stdin_file: open ", false},
 		{"no input", func(c *Command) { c.StdinFile = "/no/such/file" }, 126, "stdin_file: open /no/such/file", true},
@@ -106,8 +106,8 @@ func TestUnusableFileIsNotAShortage(t *testing.T) {
 		command := command(t, "/bin/true")
 		c.set(command)
 		r := w.Run(command)
-		if r.ExitCode != c.code || r.Shortage || r.CannotStart != c.lasts || !strings.HasPrefix(r.Error, c.says) {
-			t.Errorf("%s: got %+v, want exit code %d, %q and lasting %v", c.name, r, c.code, c.says, c.lasts)
+		if r.ExitCode != c.code || r.Shortage || r.CannotStart != c.permanent || !strings.HasPrefix(r.Error, c.wantErr) {
+			t.Errorf("%s: got %+v, want exit code %d, %q and lasting %v", c.name, r, c.code, c.wantErr, c.permanent)
 		}
 		w.Close()
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// StartWatcher watches the children that another process is starting, and ends those that hang. A child
-// that has not executed a program yet shares the memory of its parent, so it has the same command line. By
-// this, a StartWatcher recognises it. One goroutine at a time may use a StartWatcher.
+// StartWatcher watches the children that another process is starting, and ends those that hang. A child that
+// has not executed a program yet shares the memory of its parent, so it has the same command line. A
+// StartWatcher recognises such a child by this command line. One goroutine at a time may use a StartWatcher.
 type StartWatcher struct {
-	pid      int
-	cmdline  string
+	pid      int                   // pid of the other process
+	cmdline  string                // command line of the other process, as in /proc/PID/cmdline
 	children map[int]startingChild // children seen by the last KillHungStarts, by pid
 }
 

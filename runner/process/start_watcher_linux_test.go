@@ -34,9 +34,9 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 		s, err = NewStartWatcher(cmd.Process.Pid)
 		return err == nil && len(s.cmdline) > 0
 	})
-	const within = time.Hour
+	const limit = time.Hour
 	waitUntil(t, "three programs do not begin and one does", func() bool {
-		s.KillHungStarts(within, 0)
+		s.KillHungStarts(limit, 0)
 		return len(s.children) == 3 && len(children(cmd.Process.Pid)) == 4
 	})
 	var pids []int
@@ -48,26 +48,26 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 		c.startTicks += s.children[pid].startTicks
 		s.children[pid] = c
 	}
-	ends := func(pid int) bool { p, ok := procfs.Stat(pid); return !ok || !p.Alive() }
+	hasEnded := func(pid int) bool { p, ok := procfs.Stat(pid); return !ok || !p.Alive() }
 
-	set(old, startingChild{age: within - 1})
-	set(young, startingChild{age: within - 2})
-	set(reused, startingChild{age: within, startTicks: -1}) // the pid belonged to an earlier process
-	s.KillHungStarts(within, 1)
-	waitUntil(t, "the hung process ends", func() bool { return ends(old) })
-	if ends(young) || ends(reused) {
+	set(old, startingChild{age: limit - 1})
+	set(young, startingChild{age: limit - 2})
+	set(reused, startingChild{age: limit, startTicks: -1}) // the pid belonged to an earlier process
+	s.KillHungStarts(limit, 1)
+	waitUntil(t, "the hung process ends", func() bool { return hasEnded(old) })
+	if hasEnded(young) || hasEnded(reused) {
 		t.Error("a process was ended too early")
 	}
 	unix.Kill(young, unix.SIGSTOP)
 	waitUntil(t, "the stopped process ends", func() bool {
-		s.KillHungStarts(within, 0)
-		return ends(young)
+		s.KillHungStarts(limit, 0)
+		return hasEnded(young)
 	})
 	for range 3 {
-		s.KillHungStarts(within, 0)
+		s.KillHungStarts(limit, 0)
 	}
-	if list := children(cmd.Process.Pid); ends(reused) || len(list) != 4 {
-		t.Errorf("children %v, of which %d has ended: %v", list, reused, ends(reused))
+	if list := children(cmd.Process.Pid); hasEnded(reused) || len(list) != 4 {
+		t.Errorf("children %v, of which %d has ended: %v", list, reused, hasEnded(reused))
 	}
 	for _, p := range children(cmd.Process.Pid) {
 		unix.Kill(p, unix.SIGKILL)

@@ -38,7 +38,7 @@ func (r *run) start() bool {
 		err = r.startMain(std)
 	}
 	if err != nil {
-		r.startFailed(err)
+		r.recordStartFailure(err)
 		return false
 	}
 	r.pipesOpen = len(r.pipes)
@@ -66,7 +66,7 @@ func (r *run) prepareHandles(std *[3]windows.Handle) (err error) {
 	}
 	switch {
 	case r.command.StdinFile != "":
-		if std[0], err = openStdin(r.command.StdinFile); err != nil {
+		if std[0], err = openRegularFile(r.command.StdinFile); err != nil {
 			return &fieldError{"stdin_file", err, IsPermanent(err)}
 		}
 	case r.command.Stdin != "":
@@ -173,8 +173,8 @@ func (r *run) commandLine(env []string) (path, line string, err error) {
 }
 
 // memoryLimitError explains err, the error of starting a program, if the command's own memory limit has
-// caused it. It assumes this for a lack of memory if the machine has at least as much free memory as the
-// limit.
+// caused it. It assumes that the limit is the cause if err means a lack of memory, but the machine has at
+// least as much free memory as the limit.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.command.Limits.MemoryBytes; l > 0 && isAny(err, memoryErrors) &&
 		r.worker.systemCalls.freeMemory() >= uint64(l) {
@@ -183,6 +183,7 @@ func (r *run) memoryLimitError(err error) error {
 	return err
 }
 
+// isAny reports whether err is one of the errors in list.
 func isAny(err error, list []syscall.Errno) bool {
 	return slices.ContainsFunc(list, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
@@ -265,7 +266,8 @@ func isPipeOpen(f *os.File) (yes bool) {
 	return err == nil && yes
 }
 
-func openStdin(path string) (windows.Handle, error) {
+// openRegularFile opens a regular file that a command names. The command can inherit the handle.
+func openRegularFile(path string) (windows.Handle, error) {
 	// FILE_FLAG_BACKUP_SEMANTICS also opens a directory, which the code below then rejects with a clear error.
 	h, err := openInherited(path, windows.GENERIC_READ, windows.FILE_FLAG_BACKUP_SEMANTICS)
 	if err != nil {
@@ -286,9 +288,9 @@ func openStdin(path string) (windows.Handle, error) {
 	return h, nil
 }
 
-// startFailed records in the result why a command did not start. Either this process lacks a resource, or
-// the command itself is wrong. In the second case, the exit code is the one that a shell would return.
-func (r *run) startFailed(err error) {
+// recordStartFailure records in the result why a command did not start. Either this process lacks a resource,
+// or the command itself is wrong. In the second case, the exit code is the one that a shell would return.
+func (r *run) recordStartFailure(err error) {
 	r.result.EndedAt, r.result.SessionWasEnding = time.Now(), r.worker.systemCalls.sessionEnding()
 	if errors.As(err, new(*nameTakenError)) || isAny(err, shortageErrors) || isAny(err, memoryErrors) {
 		r.result.Shortage = true

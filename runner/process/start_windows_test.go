@@ -248,7 +248,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 		r := &run{runState: runState{worker: w, result: &result, command: &Command{Argv: []string{"x"},
 			Limits: TreeLimits{MemoryBytes: c.limit}}}}
 		result.ExitCode = -1
-		r.startFailed(r.memoryLimitError(c.errno))
+		r.recordStartFailure(r.memoryLimitError(c.errno))
 		if result.Shortage == c.own || c.own && (result.ExitCode != 126 ||
 			!strings.Contains(result.Error, "the limit is too low")) {
 			t.Errorf("case %+v: the result is %+v", c, result)

@@ -15,7 +15,7 @@ func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 	r.result.StuckPID = remaining[0].PID
 	r.result.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d",
 		len(remaining), r.command.UnkillableAfter, r.result.StuckPID)
-	r.worker.stuck = remaining
+	r.worker.stuckProcesses = remaining
 	for _, p := range remaining {
 		r.endTracer(p.PID)
 	}
@@ -64,8 +64,8 @@ func (r *run) abandonTracedMain() {
 
 // isStuck reports whether processes still exist that the last Run could not end.
 func (w *Worker) isStuck() bool {
-	w.stuck = slices.DeleteFunc(w.stuck, hasExited)
-	return len(w.stuck) > 0
+	w.stuckProcesses = slices.DeleteFunc(w.stuckProcesses, hasExited)
+	return len(w.stuckProcesses) > 0
 }
 
 // hasExited reports whether a process has ended. If it is a child of this process, hasExited reaps it.

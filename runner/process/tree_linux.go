@@ -19,8 +19,8 @@ import (
 )
 
 // Lock the main goroutine to the main thread, so that no other goroutine forks commands there. The kernel's
-// list of the main thread's children then contains only orphans. Only an init function is sure to run on
-// the main thread.
+// list of the main thread's children then normally contains only orphans. Only an init function is sure to
+// run on the main thread.
 func init() {
 	if os.Getenv(preparedVariable) != "" {
 		runtime.LockOSThread()
@@ -55,11 +55,14 @@ func Prepare() error {
 	return cleanstart.CloseOnExec()
 }
 
+// preparedVariable is the environment variable that shows that restartPrepared has restarted this program.
 const preparedVariable = "QUEUECTL_PREPARED"
 
 // softFileLimit is the soft limit of open files of every command.
 const softFileLimit = 1024
 
+// restartPrepared executes this program again, with the limit of open files and the signal actions that
+// commands need. It returns only if it fails.
 func restartPrepared() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -102,7 +105,7 @@ func listTreeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
 }
 
 // withDescendants returns the living processes for which the function belongs returns true, and all their
-// descendants. It omits this process and the process except.
+// descendants. It omits this process and the process whose pid is except.
 func withDescendants(procs []procfs.Process, belongs func(procfs.Process) bool, except int) []procfs.Process {
 	self := os.Getpid()
 	memberPIDs := map[int]bool{}
@@ -213,6 +216,7 @@ func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	}
 }
 
+// survivors returns the processes in the form that EndTrees returns.
 func survivors(procs []procfs.Process) (list []Survivor) {
 	for _, p := range procs {
 		list = append(list, Survivor{p.PID, p.PGID, readCookie(p.PID)})
@@ -231,8 +235,8 @@ func seqAndFenceOf(cookie string) string {
 }
 
 // maxStartBefore and maxStartAfter bound the difference between two start times of the same process. The
-// kernel's start time is in whole clock ticks. The start time that OnForked got was taken right before the
-// process was created. A larger difference means that another process now has the pid.
+// kernel's start time is in whole clock ticks. The start time that OnForked received was taken right before
+// the process was created. A larger difference means that another process now has the pid.
 const (
 	maxStartBefore = 15 * time.Millisecond
 	maxStartAfter  = 30 * time.Millisecond

@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// foreignProcess starts a process that belongs to no command. The process is killed when the test ends.
-func foreignProcess(t *testing.T, set func(c *exec.Cmd)) (pid int) {
+// startForeign starts a process that belongs to no command. The process is killed when the test ends.
+func startForeign(t *testing.T, set func(c *exec.Cmd)) (pid int) {
 	t.Helper()
 	c := exec.Command("/bin/sleep", "4330")
 	c.SysProcAttr = &syscall.SysProcAttr{}
@@ -53,7 +53,7 @@ func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "/bin/sh", "-c", "sleep 4331 & exec kill -TERM $$")
-	forged := foreignProcess(t, func(s *exec.Cmd) {
+	forged := startForeign(t, func(s *exec.Cmd) {
 		asOtherAccount(s)
 		s.Env = []string{CookieName + "=" + c.Cookie}
 	})
@@ -80,7 +80,7 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	go func() { result <- w.Run(c) }()
 	main := <-pid
 	waitUntil(t, "both are up", func() bool { return strings.Count(c.output(t), "up\n") == 2 })
-	roots := foreignProcess(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
+	roots := startForeign(t, func(s *exec.Cmd) { s.SysProcAttr.Setpgid, s.SysProcAttr.Pgid = true, main })
 	w.Signal(main, c.Cookie, int(unix.SIGUSR1))
 	waitUntil(t, "both have received the signal", func() bool {
 		return strings.Contains(c.output(t), "main\n") && strings.Contains(c.output(t), "child\n")
@@ -125,11 +125,13 @@ func TestTreeIsFoundBySession(t *testing.T) {
 // An account may have maxSparedTreesPerUser background trees. The leftover processes of a further command
 // are ended, and the result says why. When one of the trees has ended, another tree may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
-	t.Run("by cookie", func(t *testing.T) { backgroundTrees(t, nil) })
-	t.Run("by control group", func(t *testing.T) { backgroundTrees(t, cgroupsFor(t)) })
+	t.Run("by cookie", func(t *testing.T) { testBackgroundTrees(t, nil) })
+	t.Run("by control group", func(t *testing.T) { testBackgroundTrees(t, newTestCgroups(t)) })
 }
 
-func backgroundTrees(t *testing.T, groups *Cgroups) {
+// testBackgroundTrees tests trees in control groups or, if groups is nil, trees that are found by their
+// cookie.
+func testBackgroundTrees(t *testing.T, groups *Cgroups) {
 	setSubreaper(t)
 	w := NewWorker(groups)
 	defer w.Close()
@@ -181,7 +183,7 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// A command whose exit status is unknown has not succeeded.
+// If the exit status of a command is unknown, the result has EndUnknown set and no exit code.
 func TestUnknownExitStatusIsLost(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -280,11 +282,11 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	own := func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid = true }
 	const unknown = time.Hour
 	type row struct {
-		name string
-		set  func(c *exec.Cmd)
-		late time.Duration // time from the attempt's start time to the start of the process; or unknown
-		tree Tree          // a PID of -1 means the pid of the started process
-		ends bool
+		name       string
+		set        func(c *exec.Cmd)
+		startDelay time.Duration // time from the attempt's start time to the start of the process; or unknown
+		tree       Tree          // a PID of -1 means the pid of the started process
+		ends       bool          // EndTrees must end the process
 	}
 	rows := []row{
 		{"one of the cookies", cookie("dead.runner.1.2"), unknown, Tree{}, true},
@@ -304,25 +306,25 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	d := DeadRunner{Cookies: []string{"dead.runner.1.2"}}
 	var pids []int
 	for _, r := range rows {
-		pid := foreignProcess(t, r.set)
+		pid := startForeign(t, r.set)
 		pids = append(pids, pid)
 		if r.tree.PID == -1 {
 			r.tree.PID = pid
 		}
-		if r.late != unknown {
+		if r.startDelay != unknown {
 			p, _ := procfs.Stat(pid)
 			var up unix.Timespec
 			if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 				t.Fatal(err)
 			}
 			age := time.Duration(up.Nano()) - time.Duration(p.StartTicks)*10*time.Millisecond
-			r.tree.StartedAt = time.Now().Add(-age - r.late)
+			r.tree.StartedAt = time.Now().Add(-age - r.startDelay)
 		}
 		d.Trees = append(d.Trees, r.tree)
 	}
-	member := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6] })
-	other := foreignProcess(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
-	spared := foreignProcess(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
+	member := startForeign(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[6] })
+	other := startForeign(t, func(c *exec.Cmd) { plain(c); c.SysProcAttr.Setpgid, c.SysProcAttr.Pgid = true, pids[8] })
+	spared := startForeign(t, func(c *exec.Cmd) { cookie("dead.runner.1.2")(c); c.SysProcAttr.Setpgid = true })
 	d.IsSpared = func(pgid int) bool { return pgid == spared }
 	found, stuck := EndTrees(d, 20*time.Second)
 	if stuck != nil {
@@ -354,7 +356,7 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	defer cmd.Process.Kill()
 	ownsOrphan := func(uid uint32) bool {
 		r := &run{runState: runState{command: &Command{RunAs: &runas.Identity{UID: uid}}}}
-		return r.ownsAnyOrphan([]int{cmd.Process.Pid})
+		return r.mayOwnOrphan([]int{cmd.Process.Pid})
 	}
 	if ownsOrphan(1) || !ownsOrphan(2) {
 		t.Errorf("the orphan may belong to another account's command: %t, to its own account's: %t; want false and true",
@@ -362,7 +364,8 @@ func TestForeignOrphansDoNotDelayEnd(t *testing.T) {
 	}
 }
 
-// The output of an orphan that no longer shows which command it belongs to is read while the command waits for it.
+// If an orphan no longer shows which command it belongs to, the command waits for the orphan and reads its
+// output.
 func TestOutputOfUnidentifiedOrphanIsRead(t *testing.T) {
 	setSubreaper(t)
 	w := NewWorker(nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// maxTerminalInput limits how much input waits until a command reads it from its terminal, in bytes. See
+// maxTerminalInput limits the input that waits until a command reads it from its terminal, in bytes. See
 // docs/decisions/0062.
 const maxTerminalInput = 64 << 10
 
@@ -69,7 +69,7 @@ func terminalError(err error) error {
 			return &runas.ShortageError{Err: fmt.Errorf("cannot create a terminal: %w", err)}
 		}
 	}
-	// Do not wrap the error: ENOENT would be taken for a missing program.
+	// Do not wrap the error: ENOENT would be treated as a missing program.
 	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err)
 }
 

@@ -17,16 +17,16 @@ type terminalSession struct {
 	*testing.T
 	*Command
 	w       *Worker
-	pidChan chan int
-	ended   chan Result
-	pid     int // pid of the running command
+	pidChan chan int    // receives pid
+	results chan Result // receives the result of the command
+	pid     int         // pid of the running command
 }
 
-// runOnTerminal runs a line of the shell on a terminal.
+// runOnTerminal starts a shell command line on a terminal. The functions set may change the command before.
 func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *terminalSession {
 	t.Helper()
 	o := &terminalSession{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pidChan: make(chan int, 1),
-		ended: make(chan Result, 1)}
+		results: make(chan Result, 1)}
 	o.TTY = true
 	o.OnForked = func(pid int, _ time.Time) { o.pidChan <- pid }
 	for _, s := range set {
@@ -35,7 +35,7 @@ func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *terminalSe
 	go func() { // this goroutine ends when the command ends, at its timeout at the latest
 		r := o.w.Run(o.Command)
 		o.w.Close()
-		o.ended <- r
+		o.results <- r
 	}()
 	o.pid = <-o.pidChan
 	return o
@@ -68,10 +68,11 @@ func (o *terminalSession) typeText(text string) {
 	}
 }
 
-func (o *terminalSession) end() Result {
+// awaitResult waits until the command has ended.
+func (o *terminalSession) awaitResult() Result {
 	o.Helper()
 	select {
-	case r := <-o.ended:
+	case r := <-o.results:
 		return r
 	case <-time.After(20 * time.Second):
 		o.Fatal("the command does not end")
@@ -84,7 +85,7 @@ func (o *terminalSession) end() Result {
 func TestTerminalIsControllingAndPrivate(t *testing.T) {
 	o := runOnTerminal(
 		t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
-	r := o.end()
+	r := o.awaitResult()
 	want := fmt.Sprintf("24 80\r\n600\r\n%d\r\npid %[1]d\r\nerr\r\n", o.pid)
 	if got := o.output(t); r.ExitCode != 0 || got != want {
 		t.Errorf("the result is %+v, output %q; want %q", r, got, want)
@@ -103,7 +104,7 @@ func TestTerminalPassesControlKeys(t *testing.T) {
 	o.w.Resize(o.pid, 31, 97)
 	o.typeText("\r") // a shell that is reading a line handles the signal only after the line
 	o.awaitText("31 97")
-	if r := o.end(); r.ExitCode != 7 {
+	if r := o.awaitResult(); r.ExitCode != 7 {
 		t.Errorf("the result is %+v, want exit code 7", r)
 	}
 }
@@ -113,7 +114,7 @@ func TestTerminalReadWaitsWithoutCPU(t *testing.T) {
 	o := runOnTerminal(t, `read line`, func(c *Command) { c.Timeout = 300 * time.Millisecond })
 	var before, after unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &before)
-	r := o.end()
+	r := o.awaitResult()
 	unix.Getrusage(unix.RUSAGE_SELF, &after)
 	if used := time.Duration(after.Utime.Nano() +
 		after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()); !r.TimedOut || used > 100*time.Millisecond {
@@ -138,7 +139,7 @@ func TestTerminalKeepsModes(t *testing.T) {
 			t.Errorf("%s: the terminal has %+v (%v), want %+v", c.script, got, ok, c.want)
 		}
 		o.w.Kill(1, 0)
-		o.end()
+		o.awaitResult()
 	}
 }
 
@@ -163,7 +164,7 @@ func TestTerminalInputIsBounded(t *testing.T) {
 	if !o.w.Kill(1, 0) {
 		t.Error("the command could not be killed")
 	}
-	o.end()
+	o.awaitResult()
 
 	paste := strings.Repeat("0123456789abcdef", 64<<10)
 	o = runOnTerminal(t, fmt.Sprintf(`stty raw -echo; echo up; head -c %d | md5sum`, len(paste)))
@@ -173,14 +174,14 @@ func TestTerminalInputIsBounded(t *testing.T) {
 	if got := o.output(t); !strings.Contains(got, fmt.Sprintf("%x", md5.Sum([]byte(paste)))) {
 		t.Errorf("the command printed %q, want the checksum of the whole paste", got)
 	}
-	o.end()
+	o.awaitResult()
 }
 
 // All output on a terminal is kept, even if the command ends right after printing it.
 func TestTerminalKeepsLastOutput(t *testing.T) {
 	for range 50 {
 		o := runOnTerminal(t, `exec seq 3000`)
-		r := o.end()
+		r := o.awaitResult()
 		got := o.output(t)
 		if r.ExitCode != 0 || !strings.HasSuffix(got, "2999\r\n3000\r\n") || strings.Count(got, "\n") != 3000 {
 			t.Fatalf("got %+v and %d bytes, which end in %q", r, len(got), got[max(0, len(got)-20):])
@@ -208,7 +209,7 @@ func TestTerminalsAreEnded(t *testing.T) {
 		}
 		began := time.Now()
 		o.w.Kill(1, 10*time.Second)
-		r := o.end()
+		r := o.awaitResult()
 		if took := time.Since(began); r.Cause != 1 || took > 5*time.Second {
 			t.Errorf("%s: the result is %+v after %v", c.name, r, took)
 		}
@@ -229,7 +230,7 @@ func TestLackOfTerminalsIsShortage(t *testing.T) {
 		shortage bool
 	}{{unix.ENOSPC, true}, {unix.EMFILE, true}, {unix.ENOENT, false}, {unix.EACCES, false}} {
 		r := &run{runState: runState{command: command(t, "/bin/true"), result: &Result{ExitCode: -1}}}
-		r.startFailed(terminalError(&os.PathError{Op: "open", Path: "/dev/ptmx", Err: c.err}))
+		r.recordStartFailure(terminalError(&os.PathError{Op: "open", Path: "/dev/ptmx", Err: c.err}))
 		if r.result.Shortage != c.shortage || c.shortage == (r.result.ExitCode == 126) {
 			t.Errorf("error %v: the result is %+v", c.err, r.result)
 		}

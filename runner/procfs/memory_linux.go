@@ -50,6 +50,7 @@ func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool)
 	return "", false
 }
 
+// isBlocked reports whether an earlier read of a process of the same account hangs.
 func (m *memoryReaders) isBlocked(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,6 +61,7 @@ func (m *memoryReaders) isBlocked(pid int) bool {
 	return ok && m.hungByUID[uid] > 0
 }
 
+// countHung adds n to the number of hung reads of an account.
 func (m *memoryReaders) countHung(uid uint32, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

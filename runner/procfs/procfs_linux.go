@@ -1,5 +1,5 @@
-// Package procfs reads the state of processes from /proc. A process whose memory cannot be read does not
-// block it.
+// Package procfs reads the state of processes from /proc. A process can make a read of its memory hang; the
+// package then stops waiting for the read.
 //
 // Start with Stat, AllProcesses and EnvVar.
 package procfs
@@ -18,9 +18,9 @@ import (
 // Process describes a process as read from /proc.
 type Process struct {
 	PID, PPID, PGID, SID int
-	State                byte
-	Flags                uint64
-	StartTicks           int64 // start time, in clock ticks since boot
+	State                byte   // state as a letter, such as R or Z
+	Flags                uint64 // flags of the kernel, such as FlagForkNoExec
+	StartTicks           int64  // start time, in clock ticks since boot
 }
 
 // FlagForkNoExec is the kernel's flag for a process that has not executed a program since its fork
@@ -94,6 +94,7 @@ func EnvVar(pid int, name string) string {
 	return value
 }
 
+// readEnvVar implements EnvVar.
 func readEnvVar(pid int, name string) string {
 	file, err := os.Open(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil {

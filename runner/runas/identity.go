@@ -1,5 +1,5 @@
-// Package runas accesses files with the rights of the account that a command runs as. It stops waiting for
-// a look-up (such an access) if the file system does not answer.
+// Package runas accesses files with the rights of the account that a command runs as. Such an access is
+// called a look-up. If the file system does not answer, the package stops waiting for the look-up.
 //
 // Start with Identity and LookUp.
 package runas

@@ -17,6 +17,7 @@ const LookUpTimeout = time.Second
 // ErrHung means that a file or directory that a command names does not answer within LookUpTimeout.
 var ErrHung error = hungError{}
 
+// hungError is the type of ErrHung.
 type hungError struct{}
 
 // Error returns the message.
@@ -39,6 +40,7 @@ type abandonedLookUps struct {
 	total int
 }
 
+// hungLookUps counts the abandoned look-ups of this process.
 var hungLookUps = abandonedLookUps{byUID: map[uint32]int{}}
 
 // limitError returns the reason why no further look-up may start for an account, or nil.
@@ -66,9 +68,9 @@ func (l *abandonedLookUps) adjustCount(uid uint32, n int) {
 	}
 }
 
-// LookUp calls f with the rights of the account id. It waits for at most LookUpTimeout and then returns
-// ErrHung, because a file system of the account may never answer. If f returns later, its result is passed
-// to the function release. If id is nil, LookUp calls f directly and without a time limit.
+// LookUp calls f with the rights of the account in id. It waits for at most LookUpTimeout and then returns
+// ErrHung, because a file system of the account may never answer. If f returns later, its result is passed to
+// the function release. If id is nil, LookUp calls f directly and without a time limit.
 func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {
 		return f()
@@ -134,8 +136,8 @@ func (e *ShortageError) Error() string { return e.Err.Error() }
 // Unwrap returns the reason.
 func (e *ShortageError) Unwrap() error { return e.Err }
 
-// ClassifySwitchError converts an error of switching to an account. For a lack of kernel memory, it returns
-// a ShortageError. For every other error, the account is the cause.
+// ClassifySwitchError converts an error of switching to an account. For a lack of kernel memory, it returns a
+// ShortageError. It returns every other error unchanged, because the account is its cause.
 func ClassifySwitchError(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &ShortageError{Err: err}

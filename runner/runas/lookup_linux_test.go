@@ -16,12 +16,12 @@ import (
 func TestHungLookUpsAreAbandoned(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {
-		answer, back := make(chan int), make(chan int, maxAbandonedPerUser)
+		answer, released := make(chan int), make(chan int, maxAbandonedPerUser)
 		ask := func() (int, error) { return <-answer, nil }
 		begun := time.Now()
 		for range maxAbandonedPerUser {
 			go func() {
-				if _, err := LookUp(ownIdentity(), ask, func(n int) { back <- n }); !errors.Is(err, ErrHung) {
+				if _, err := LookUp(ownIdentity(), ask, func(n int) { released <- n }); !errors.Is(err, ErrHung) {
 					t.Errorf("LookUp returned %v, want ErrHung", err)
 				}
 			}()
@@ -43,8 +43,8 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 			answer <- i
 		}
 		synctest.Wait()
-		if hungLookUps.total != 0 || len(back) != maxAbandonedPerUser {
-			t.Errorf("%d lookups are still abandoned, %d results were released", hungLookUps.total, len(back))
+		if hungLookUps.total != 0 || len(released) != maxAbandonedPerUser {
+			t.Errorf("%d lookups are still abandoned, %d results were released", hungLookUps.total, len(released))
 		}
 		wrong := errors.New("wrong")
 		if n, err := LookUp(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {

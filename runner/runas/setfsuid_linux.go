@@ -29,23 +29,23 @@ func withIdentity(id *Identity, f func() error) error {
 }
 
 // restoreIdentity restores the rights of this process for its thread. If this fails, which only a lack of
-// kernel memory can cause, it retries. After maxRestoreTries it panics, because the thread must not
+// kernel memory can cause, it retries. After maxRestoreRetries retries it panics, because the thread must not
 // continue with the rights of another account.
 func restoreIdentity() {
-	for tries := 0; ; tries++ {
+	for retries := 0; ; retries++ {
 		err := errors.Join(setCapable(true), setFileIdentity(ownIdentity()))
 		if err == nil {
 			return
 		}
-		if tries == maxRestoreTries {
+		if retries == maxRestoreRetries {
 			panic("process: " + err.Error())
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// maxRestoreTries is how many times restoreIdentity retries.
-const maxRestoreTries = 1000
+// maxRestoreRetries is how many times restoreIdentity retries.
+const maxRestoreRetries = 1000
 
 // ownIdentity returns the identity of this process.
 var ownIdentity = sync.OnceValue(func() *Identity {

@@ -8,8 +8,9 @@ import (
 	"os"
 )
 
-// ReadChecksummedFile returns the text in a small file that WithChecksum has encoded. The file may have at
-// most maxBytes bytes. If it is missing or damaged, ReadChecksummedFile returns "".
+// ReadChecksummedFile returns the text of a small file that consists of a text and its checksum (see
+// WithChecksum). The file may have at most maxBytes bytes. If it is missing or damaged, ReadChecksummedFile
+// returns "".
 func ReadChecksummedFile(path string, maxBytes int64) (string, error) {
 	raw, err := ReadRegular(path, maxBytes)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -13,7 +13,7 @@ import (
 // A journal that was truncated at any byte, or removed, is reported as incomplete, because attempts
 // that it does not contain may have run.
 func TestTruncatedJournalIsIncomplete(t *testing.T) {
-	dir, _, j := newNotes(t)
+	dir, _, j := newRunnerFiles(t)
 	checkComplete := func(when string, want bool) {
 		t.Helper()
 		read, err := ReadTable(dir)
@@ -43,7 +43,7 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 		checkComplete(what+", put back", true)
 	}
 	checkComplete("empty", true)
-	put(t, j, 1, 2, 3)
+	appendResults(t, j, 1, 2, 3)
 	checkTruncated("the newest segment", 1)
 	raw, err := os.ReadFile(j.path(1))
 	if err == nil {
@@ -54,10 +54,10 @@ func TestTruncatedJournalIsIncomplete(t *testing.T) {
 	}
 	checkComplete("torn behind what was noted", true)
 	os.WriteFile(j.path(1), raw, 0o600)
-	if err := j.nextSegmentLocked(); err != nil { // continue in a new segment, as if this one were full
+	if err := j.startSegmentLocked(); err != nil { // continue in a new segment, as if this one were full
 		t.Fatal(err)
 	}
-	put(t, j, 4)
+	appendResults(t, j, 4)
 	checkTruncated("the older segment", 1)
 	checkTruncated("the newest segment of two", 2)
 	for range 3 {

@@ -12,7 +12,7 @@ import (
 
 // A service reads the files of runners of earlier builds, so the formats never change.
 func TestFileFormatsAreStable(t *testing.T) {
-	dir, table, j := newNotes(t)
+	dir, table, j := newRunnerFiles(t)
 	table.setTestID(1, 2)
 	table.SetStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
 	table.SetForked(2, 8, 9)
@@ -46,5 +46,6 @@ func TestFileFormatsAreStable(t *testing.T) {
 	}
 }
 
-// setTestID replaces the device and the inode in the header, which differ from run to run.
+// setTestID replaces the device and inode numbers in the header, because the real numbers differ from run to
+// run.
 func (t *Table) setTestID(dev, ino int64) { t.writeSlot(0, 4711, 99, dev, ino) }

@@ -24,11 +24,11 @@ const (
 	minTruncateBytes = 1 << 20
 )
 
-// Journal stores the results that the service has not acknowledged, in files. Only Sync flushes the files
-// to the disk. Without it, written results survive the death of any process, but not a power cut.
+// Journal stores the results that the service has not acknowledged, in files. Only Sync flushes the files to
+// the disk. Without it, written results survive the death of any process, but not a power cut.
 //
-// For each result, the journal contains a record: a CRC-32 (IEEE), followed by the Result frame that the
-// CRC covers. Each record is one write. The methods may be called concurrently.
+// For each result, the journal contains a record: a CRC-32 (IEEE), followed by the Result frame that the CRC
+// covers. Each record is written by one system call. The methods may be called concurrently.
 type Journal struct {
 	dir  string
 	mode os.FileMode // mode of the segment files
@@ -38,28 +38,29 @@ type Journal struct {
 	// mu guards all fields below. It is held during writes, so that an incomplete record is removed before the
 	// next write.
 	mu               sync.Mutex
-	file             *os.File
-	segmentNumber    int // number of the current segment
-	segmentSize      int64
-	unackedCounts    map[int]int   // number of unacknowledged results by segment
+	file             *os.File      // file of the current segment
+	segmentNumber    int           // number of the current segment
+	segmentSize      int64         // size of the current segment, in bytes
+	unackedCounts    map[int]int   // number of unacknowledged results, by the number of the segment
 	olderSizes       map[int]int64 // sizes in bytes of the earlier segments that still hold results
 	unsyncedSegments map[int]bool  // segments with data that a power cut may lose
-	buf              []byte
+	buf              []byte        // reused to build each record
 }
 
 // JournalSize is the least size that an intact journal has, in bytes. It has one number for the current
 // segment and one for all older segments together.
 type JournalSize struct {
-	segment                  int
+	segment                  int // number of the current segment; 0 before the journal exists
 	segmentBytes, olderBytes int64
 }
 
-func OpenJournal(dir string, mode os.FileMode, note func(JournalSize)) (*Journal, error) {
+// OpenJournal creates the journal of a new runner in dir. See Journal.onResize.
+func OpenJournal(dir string, mode os.FileMode, onResize func(JournalSize)) (*Journal, error) {
 	j := &Journal{
-		dir: dir, mode: mode, onResize: note,
+		dir: dir, mode: mode, onResize: onResize,
 		unackedCounts: map[int]int{}, olderSizes: map[int]int64{}, unsyncedSegments: map[int]bool{},
 	}
-	return j, j.nextSegmentLocked()
+	return j, j.startSegmentLocked()
 }
 
 // reportSizeLocked passes the size of the journal to onResize. The caller holds mu.
@@ -71,7 +72,7 @@ func (j *Journal) reportSizeLocked() {
 	j.onResize(w)
 }
 
-func (j *Journal) nextSegmentLocked() error {
+func (j *Journal) startSegmentLocked() error {
 	f, err := os.OpenFile(j.path(j.segmentNumber+1), os.O_CREATE|os.O_RDWR, j.mode)
 	if err != nil {
 		return fmt.Errorf("cannot open the result journal: %w", err)
@@ -103,7 +104,7 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 		return 0, errors.New("the journal cannot be written")
 	}
 	if j.segmentSize > maxSegmentBytes {
-		if err := j.nextSegmentLocked(); err != nil {
+		if err := j.startSegmentLocked(); err != nil {
 			return 0, err
 		}
 	}
@@ -120,17 +121,17 @@ func (j *Journal) Append(frame []byte) (segment int, err error) {
 	return j.segmentNumber, nil
 }
 
-// Ack records that one result in a segment was acknowledged. If all results of the segment are
+// Ack records that one result in a segment was acknowledged. If all results of an older segment are
 // acknowledged, Ack removes its file.
 func (j *Journal) Ack(segment int) {
-	if j.release(segment) {
+	if j.recordAck(segment) {
 		os.Remove(j.path(segment)) // if the file stays, the service ignores its results as outdated
 	}
 }
 
-// release records that one result in a segment was acknowledged. It reports whether the caller can remove
-// the segment's file. The file of the current segment is not removed, but release may truncate it.
-func (j *Journal) release(segment int) bool {
+// recordAck records that one result in a segment was acknowledged. It reports whether the caller can remove
+// the segment's file. The file of the current segment is not removed, but recordAck may truncate it.
+func (j *Journal) recordAck(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.unackedCounts[segment]--; j.unackedCounts[segment] > 0 {

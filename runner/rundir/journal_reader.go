@@ -18,10 +18,10 @@ import (
 // jobs can write anything into the journal.
 const maxJournalBytes = 1 << 30
 
-// ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose lease
-// the function wanted returns true. It ignores the rest of a segment after a damaged or incomplete record.
-// minSize is the size that the runner stored in its running table. complete reports whether the journal has
-// at least this size.
+// ReadJournal reads the journal of a dead or unresponsive runner. It calls wanted with the lease of each
+// result, and returns the results for which wanted returns true. It ignores the rest of a segment after a
+// damaged or incomplete record. minSize is the size that the runner stored in its running table. complete
+// reports whether the journal has at least this size.
 func ReadJournal(
 	dir string, minSize JournalSize, wanted func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {
@@ -30,7 +30,7 @@ func ReadJournal(
 		return nil, false, err
 	}
 	found, read := JournalSize{segment: minSize.segment}, 0
-	newest := minSize.segment == 0 // segment 0 means that the runner died before it created a journal
+	newestFound := minSize.segment == 0 // segment 0 means that the runner died before it created a journal
 	for _, n := range segments {
 		raw, err := ReadRegular(segmentPath(dir, n), maxSegmentBytes+2*wire.MaxFrameBytes)
 		if errors.Is(err, os.ErrNotExist) {
@@ -52,12 +52,13 @@ func ReadJournal(
 		}
 		switch {
 		case n == minSize.segment:
-			found.segmentBytes, newest = int64(validBytes), true
+			found.segmentBytes, newestFound = int64(validBytes), true
 		case n < minSize.segment:
 			found.olderBytes += int64(validBytes)
 		}
 	}
-	return results, newest && found.segmentBytes >= minSize.segmentBytes && found.olderBytes >= minSize.olderBytes, nil
+	complete = newestFound && found.segmentBytes >= minSize.segmentBytes && found.olderBytes >= minSize.olderBytes
+	return results, complete, nil
 }
 
 // listSegments lists the numbers of a journal's segments in ascending order.

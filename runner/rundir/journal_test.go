@@ -27,7 +27,8 @@ func newJournal(t *testing.T) *Journal {
 	return j
 }
 
-func put(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
+// appendResults appends a result of each numbered job. It returns the segments that contain the results.
+func appendResults(t *testing.T, j *Journal, seqs ...int64) (segments []int) {
 	t.Helper()
 	for _, seq := range seqs {
 		n, err := j.Append(result(seq))
@@ -59,7 +60,7 @@ func checkJournal(t *testing.T, dir, when string, want ...int64) {
 func TestJournalIsReadAsWritten(t *testing.T) {
 	j := newJournal(t)
 	checkJournal(t, j.dir, "empty")
-	put(t, j, 1, 2, 3)
+	appendResults(t, j, 1, 2, 3)
 	checkJournal(t, j.dir, "three results", 1, 2, 3)
 	checkJournal(t, t.TempDir(), "no journal")
 }
@@ -68,20 +69,20 @@ func TestJournalIsReadAsWritten(t *testing.T) {
 // results.
 func TestRunnerSurvivesTruncatedSegment(t *testing.T) {
 	j := newJournal(t)
-	put(t, j, 1)
+	appendResults(t, j, 1)
 	if err := os.Truncate(j.path(1), 0); err != nil {
 		t.Fatal(err)
 	}
-	put(t, j, 2)
+	appendResults(t, j, 2)
 	j.segmentSize = maxSegmentBytes + 1
-	put(t, j, 3)
+	appendResults(t, j, 3)
 	checkJournal(t, j.dir, "after it was cut short", 3)
 }
 
 // If the last record is cut off at any byte, the records before it are still read.
 func TestTornRecordSparesEarlierRecords(t *testing.T) {
 	j := newJournal(t)
-	put(t, j, 1, 2)
+	appendResults(t, j, 1, 2)
 	whole, err := os.ReadFile(j.path(1))
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func TestJournalContinuesInSegments(t *testing.T) {
 	j := newJournal(t)
 	var want []int64
 	for seq := range int64(12) {
-		put(t, j, seq)
+		appendResults(t, j, seq)
 		want = append(want, seq)
 		j.segmentSize = maxSegmentBytes + 1
 	}
@@ -133,9 +134,9 @@ func TestJournalContinuesInSegments(t *testing.T) {
 // segment is not removed.
 func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 	j := newJournal(t)
-	put(t, j, 1, 2)
+	appendResults(t, j, 1, 2)
 	j.segmentSize = maxSegmentBytes + 1
-	put(t, j, 3)
+	appendResults(t, j, 3)
 	j.Ack(1)
 	checkJournal(t, j.dir, "one of two acknowledged", 1, 2, 3)
 	j.Ack(1)
@@ -144,12 +145,12 @@ func TestAcknowledgedSegmentsAreRemoved(t *testing.T) {
 		t.Errorf("the first segment still exists: %v", err)
 	}
 	j.Ack(2)
-	put(t, j, 4)
+	appendResults(t, j, 4)
 	checkJournal(t, j.dir, "small segment, nothing emptied", 3, 4)
 	j.segmentSize = minTruncateBytes + 1
 	j.Ack(2)
 	checkJournal(t, j.dir, "large segment, all acknowledged")
-	put(t, j, 5)
+	appendResults(t, j, 5)
 	checkJournal(t, j.dir, "after it was emptied", 5)
 }
 

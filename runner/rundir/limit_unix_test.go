@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// After an incomplete write, such as on a full disk, the journal removes the partial record. So it does
-// not hide the records that follow.
+// After an incomplete write, such as on a full disk, the journal removes the partial record, so that readers
+// find the records that follow.
 func TestShortWriteHidesNoRecord(t *testing.T) {
 	const limit = 128 << 10 // not a multiple of the size of a record
 	j := newJournal(t)
 	var want []int64
 	for seq := int64(1); j.segmentSize+int64(len(result(1)))+4 <= limit; seq++ {
-		put(t, j, seq)
+		appendResults(t, j, seq)
 		want = append(want, seq)
 	}
-	short := fileLimit(t, limit)
+	removeLimit := limitFileSize(t, limit)
 	_, err := j.Append(result(-1))
-	short()
+	removeLimit()
 	if err == nil {
 		t.Fatal("the write was not cut short")
 	}
-	put(t, j, -2)
+	appendResults(t, j, -2)
 	checkJournal(t, j.dir, "after a short write", append(want, -2)...)
 }
 
-// fileLimit prevents files from growing beyond n bytes until the returned function is called.
-func fileLimit(t *testing.T, n int64) func() {
+// limitFileSize prevents files from growing beyond n bytes until the returned function is called.
+func limitFileSize(t *testing.T, n int64) func() {
 	t.Helper()
 	signal.Ignore(syscall.SIGXFSZ) // the write then fails, and the signal does not end this process
 	var old unix.Rlimit
@@ -50,8 +50,8 @@ func fileLimit(t *testing.T, n int64) func() {
 	}
 }
 
-// allocated returns how many bytes of a file have disk space.
-func allocated(t *testing.T, f *os.File) int64 {
+// allocatedBytes returns how many bytes of a file have disk space.
+func allocatedBytes(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {

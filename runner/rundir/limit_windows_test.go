@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// allocated returns how many bytes of a file have disk space.
-func allocated(t *testing.T, f *os.File) int64 {
+// allocatedBytes returns how many bytes of a file have disk space.
+func allocatedBytes(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	var info struct { // FILE_STANDARD_INFO
 		allocation, end int64

@@ -31,5 +31,5 @@ func RemoveOwnDir(dir string, lock *os.File) error {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
-	return errors.Join(err, removeLocked(dir, lock))
+	return errors.Join(err, removeLockedDir(dir, lock))
 }

@@ -17,15 +17,16 @@ import (
 // TestMain runs as a runner if QUEUECTL_TEST_RUNNER is set, for the tests that need a second process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("QUEUECTL_TEST_RUNNER"); dir != "" {
-		fmt.Println(makeDeadRunner(dir))
+		fmt.Println(createRunnerFiles(dir))
 		io.Copy(io.Discard, os.Stdin) // wait here until this process is killed
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-// makeDeadRunner creates the files of a runner that is running one job and has the result of another.
-func makeDeadRunner(dir string) error {
+// createRunnerFiles creates the files of a runner that is running one job and has the result of another.
+// Until this process ends, it holds the runner's lock.
+func createRunnerFiles(dir string) error {
 	if _, ok, err := Lock(filepath.Join(dir, LockFileName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
 	}
@@ -70,7 +71,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 		t.Fatalf("the other process printed %q, %v", stdout, err)
 	}
 	want := []wire.Attempt{{Lease: wire.Lease{Seq: 5, Fence: 6}, Slot: 2, PID: 8, StartedAtMillis: 7}}
-	checkNotes := func(when string) {
+	checkFiles := func(when string) {
 		t.Helper()
 		checkJournal(t, dir, when, 4)
 		if got, err := ReadTable(dir); got.PID != 4711 || got.StartTicks != 99 || !slices.Equal(got.Attempts, want) ||
@@ -79,7 +80,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 		}
 	}
 	path := filepath.Join(dir, LockFileName)
-	checkNotes("while it lives")
+	checkFiles("while it lives")
 	if lock, ok, err := Lock(path, 0o600); ok || err != nil {
 		t.Errorf("another process took the lock: %v, %v", lock, err)
 	}
@@ -93,7 +94,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	if held, err := isAlive(dir); held || err != nil {
 		t.Errorf("a dead runner: %t, %v", held, err)
 	}
-	checkNotes("once it is dead")
+	checkFiles("once it is dead")
 	if err := RemoveDeadRunner(dir); err != nil {
 		t.Error(err)
 	}

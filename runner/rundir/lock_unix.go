@@ -79,8 +79,8 @@ func takeLock(f *os.File, flockMode int) (locked *os.File, ok bool, err error) {
 	}
 }
 
-// removeLocked removes a directory that contains a locked file, then releases the lock.
-func removeLocked(dir string, lock *os.File) error {
+// removeLockedDir removes a directory that contains a locked file, then releases the lock.
+func removeLockedDir(dir string, lock *os.File) error {
 	defer lock.Close()
 	return os.RemoveAll(dir)
 }

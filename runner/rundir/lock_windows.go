@@ -24,12 +24,12 @@ func OpenRegular(path string) (*os.File, error) {
 	return os.OpenInRoot(filepath.Dir(path), filepath.Base(path))
 }
 
-// removeTimeout is how long removeLocked tries to remove a directory.
+// removeTimeout is how long removeLockedDir tries to remove a directory.
 const removeTimeout = time.Second
 
-// removeLocked releases the lock and then removes the directory dir. Windows removes no file that is open. So
-// removeLocked tries again while another process has the lock file open to check the lock.
-func removeLocked(dir string, lock *os.File) error {
+// removeLockedDir releases the lock and then removes the directory dir. Windows removes no file that is open.
+// So removeLockedDir tries again while another process has the lock file open to check the lock.
+func removeLockedDir(dir string, lock *os.File) error {
 	lock.Close()
 	for deadline := time.Now().Add(removeTimeout); ; time.Sleep(time.Millisecond) {
 		if err := os.RemoveAll(dir); err == nil || time.Now().After(deadline) {

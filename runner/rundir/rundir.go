@@ -1,10 +1,10 @@
-// Package rundir reads and writes the files in a runner's directory. By these files, a service finds the
+// Package rundir reads and writes the files in a runner's directory. With these files, a service finds the
 // runner, and learns what a dead runner has done.
 //
 // A runner and the service that finds it may come from different builds, so the names and formats in this
 // package never change. Start with the names below. Journal stores the results that the service has not
-// acknowledged, and Table the running attempts. A living runner holds a lock on the file LockFileName; a
-// dead one does not.
+// acknowledged, and Table the running attempts. A living runner holds a lock on the file LockFileName; a dead
+// one does not.
 package rundir
 
 import "strings"
@@ -26,7 +26,7 @@ const (
 	LockFileName      = "lock" // locked while the runner is alive
 	SocketFileName    = "run.sock"
 	BootIDFileName    = "boot-id"
-	TableFileName     = "running" // running table, with one slot per worker
+	TableFileName     = "running" // running table, with one slot per running attempt
 	journalFilePrefix = "journal" // results, in segments journal.1, journal.2, …
 	sparedFileName    = "spared"  // process groups that jobs were allowed to leave behind
 	tmpdirFileName    = "tmpdir"  // the runner's setting job_tmpdir; missing if it has none

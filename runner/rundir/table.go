@@ -25,6 +25,8 @@ type Table struct {
 	reservedBytes int64 // size of the part of the file that has disk space reserved, in bytes
 }
 
+// CreateTable creates the running table of a new runner in dir. pid and ticks are the pid and the start time
+// of the runner's process; ticks is in the unit of process.OwnStartTicks.
 func CreateTable(dir string, mode os.FileMode, pid int, ticks int64) (*Table, error) {
 	f, err := os.OpenFile(filepath.Join(dir, TableFileName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
@@ -108,17 +110,18 @@ func (t *Table) SetLeasesExpire(on bool) {
 	t.mem.set(0, leasesExpireField, int64(n))
 }
 
-// headerSum returns the checksum of the fields before journalField.
+// headerSum returns the checksum of the header fields before journalField.
 func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
 // SetStarting stores an attempt in its slot, before its process is forked. SetForked adds the process.
-func (t *Table) SetStarting(slot int64, l wire.Lease, startedAt int64) {
-	t.writeSlot(slot, 0, l.Fence, 0, startedAt)
+func (t *Table) SetStarting(slot int64, l wire.Lease, startedAtMillis int64) {
+	t.writeSlot(slot, 0, l.Fence, 0, startedAtMillis)
 	t.writeSlot(slot, l.Seq)
 }
 
-func (t *Table) SetForked(slot int64, pid int, startedAt int64) {
-	t.mem.set(int(slot), 3, startedAt)
+// SetForked stores the main process of the attempt in a slot.
+func (t *Table) SetForked(slot int64, pid int, startedAtMillis int64) {
+	t.mem.set(int(slot), 3, startedAtMillis)
 	t.mem.set(int(slot), 2, int64(pid))
 }
 

@@ -24,9 +24,9 @@ func newTable(t *testing.T, dir string) *Table {
 	return table
 }
 
-// newNotes creates the running table and the journal of a runner in a new directory. newTable describes the
-// table.
-func newNotes(t *testing.T) (dir string, table *Table, j *Journal) {
+// newRunnerFiles creates the running table and the journal of a runner in a new directory. It creates the
+// table with newTable.
+func newRunnerFiles(t *testing.T) (dir string, table *Table, j *Journal) {
 	t.Helper()
 	dir = t.TempDir()
 	table = newTable(t, dir)
@@ -100,7 +100,7 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	if n, err := table.ReserveSlots(1000); n != 1000 || err != nil {
 		t.Errorf("Reserve returned %d slots, %v; want 1000", n, err)
 	}
-	if n := allocated(t, table.file); n < 1001*slotBytes {
+	if n := allocatedBytes(t, table.file); n < 1001*slotBytes {
 		t.Errorf("only %d bytes of the table have disk space", n)
 	}
 	if got, _ := ReadTable(dir); len(got.Attempts) != 1 || got.Attempts[0].Seq != 5 {
@@ -131,8 +131,8 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 	}
 }
 
-// A running table with a damaged header names no runner, and does not count as a copy. Otherwise the
-// process trees of its attempts would not be ended, because those in a copy belong to another runner.
+// A running table with a damaged header names no runner, and does not count as a copy. If it did, the process
+// trees of its attempts would not be ended, because the trees in a copied table belong to another runner.
 func TestDamagedHeaderIsNotACopy(t *testing.T) {
 	for at := range 8 * journalField {
 		dir := t.TempDir()

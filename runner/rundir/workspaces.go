@@ -15,11 +15,11 @@ import (
 
 // The private directories of jobs (QUEUECTL_TMPDIR) are in one directory for each runner.
 //
-// By default, this directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is
-// /mnt/scratch/RUNNER, and the runner first stores the text /mnt/scratch in the file ROOT/RUNNER/tmpdir.
-// The process that removes a dead runner's directory reads this file. So it finds the private directories
-// even if job_tmpdir has changed. The text does not contain the last part of the path. Even if someone
-// manipulates the file, only a directory with the runner's name can be removed.
+// By default, this directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is /mnt/scratch/RUNNER,
+// and the runner first stores the text /mnt/scratch in the file ROOT/RUNNER/tmpdir. The process that removes
+// a dead runner's directory reads this file. So it finds the private directories even if job_tmpdir has
+// changed. The text does not contain the last part of the path, so even if someone manipulates the file, only
+// a directory with the runner's name can be removed.
 
 // TmpdirSetting is the name of the setting job_tmpdir, in queuectl.toml and in runner.conf.
 const TmpdirSetting = "job_tmpdir"
@@ -41,10 +41,10 @@ func ReadTmpdir(dir string) (string, error) {
 // WorkspacesRemoveTimeout bounds the time for the removal of all private directories of a runner.
 const WorkspacesRemoveTimeout = 20 * time.Second
 
-// CheckTmpdir returns an error if path is unsuitable as job_tmpdir. Other accounts must not be able to
-// change path. It must not be inside root, the directory of the runners, because its subdirectories could
-// then have the same paths as the runners' directories. If othersEnter is true, other accounts must be able
-// to enter it.
+// CheckTmpdir returns an error if the directory path is unsuitable as job_tmpdir. Other accounts must not be
+// able to change the directory. It must not be inside root, the directory of the runners: otherwise its
+// subdirectories could have the same paths as the runners' directories. If othersEnter is true, other
+// accounts must be able to enter it.
 func CheckTmpdir(path, root string, othersEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -84,6 +84,7 @@ func MakeWorkspaces(root, tmpdir, name string, othersEnter bool) (string, error)
 	return dir, makeWorkspacesDir(dir, othersEnter)
 }
 
+// makeWorkspacesDir creates a directory, or checks it if it exists.
 func makeWorkspacesDir(dir string, othersEnter bool) error {
 	mode := os.FileMode(0o700)
 	if othersEnter {

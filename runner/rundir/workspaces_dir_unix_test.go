@@ -87,7 +87,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		name, path   string
 		outer, inner os.FileMode
-		pass         bool
+		othersEnter  bool
 		want         string // part of the error; "" if the directory is accepted
 	}{
 		{"private", inner, 0o755, 0o700, false, ""},
@@ -109,7 +109,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 		if err := errors.Join(os.Chmod(outer, c.outer), os.Chmod(inner, c.inner)); err != nil {
 			t.Fatal(err)
 		}
-		err := CheckTmpdir(c.path, root, c.pass)
+		err := CheckTmpdir(c.path, root, c.othersEnter)
 		if c.want == "" && err != nil || c.want != "" &&
 			(err == nil || !strings.HasPrefix(err.Error(), "job_tmpdir: ") || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)

@@ -70,6 +70,7 @@ func (d *decoder) number() int64 {
 	return v
 }
 
+// bytes decodes a length and that many bytes.
 func (d *decoder) bytes() string {
 	length, n := binary.Uvarint(d.raw)
 	if n <= 0 || length > MaxFrameBytes {

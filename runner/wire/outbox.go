@@ -10,7 +10,7 @@ import (
 // the rest.
 type Outbox struct {
 	conn net.Conn
-	wake chan struct{}
+	wake chan struct{} // wakes Run
 
 	mu      sync.Mutex
 	unsent  []byte // bytes to be written; guarded by mu

@@ -7,9 +7,9 @@ import (
 	"testing/synctest"
 )
 
-// While the service reads slowly, newly added frames do not overwrite the frames that are being written.
-// This is also true after the writer was woken up without having work.
-func TestGatherKeepsBytesBeingWritten(t *testing.T) {
+// While the service reads slowly, newly added frames do not overwrite the frames that Run is writing. This is
+// also true after Run was woken up without having work.
+func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
 		o := NewOutbox(runnerEnd)

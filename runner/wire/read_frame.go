@@ -18,7 +18,7 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	if _, err := io.ReadFull(r, frame); err != nil {
 		return nil, err
 	}
-	f, _, err := Parse(frame) // an incomplete frame is expected here; other errors mean an invalid length
+	f, _, err := Parse(frame) // usually returns ErrIncompleteFrame, because the fields are still missing
 	if err == ErrIncompleteFrame {
 		frame = append(frame, make([]byte, binary.LittleEndian.Uint32(frame)-1)...)
 		if _, err := io.ReadFull(r, frame[headBytes:]); err != nil {

@@ -90,12 +90,12 @@ type (
 	Start struct {
 		Lease
 		Queue    string
-		Position QueuePosition // of the waiting attempts of a queue, the one with the lowest Position starts first
+		Position QueuePosition // the waiting attempts of a queue start in ascending order of Position
 		// UID is the account that the attempt runs as. -1 means the runner's own account. Otherwise the account's
 		// home is the default for Cwd, and its variables, such as HOME, are added to Env.
 		UID  int64
 		Argv []string
-		// Env is the environment, except for QUEUECTL_WORKER, the cookie and the account's variables.
+		// Env is the environment, to which the runner adds QUEUECTL_WORKER, the cookie and the account's variables.
 		Env       []string
 		Cwd       string
 		Umask     int64
@@ -121,8 +121,8 @@ type (
 	Timeouts struct {
 		Timeout     time.Duration // 0 means no timeout
 		IdleTimeout time.Duration // 0 means no timeout
-		KillAfter   time.Duration
-		OutputGrace time.Duration
+		KillAfter   time.Duration // time between SIGTERM and SIGKILL
+		OutputGrace time.Duration // how long leftover processes may live after the main process has ended
 	}
 	// TypeInput writes a user's input to the terminal of a running attempt. TypeInputReply answers it.
 	TypeInput struct {
@@ -165,7 +165,7 @@ type (
 	ReadOutput struct {
 		Lease
 		RequestID
-		Cursor [2]int64
+		Cursor [2]int64 // position in standard output and in standard error (see output.Cursor)
 		Wait   bool
 	}
 	// PurgeOutputs deletes output files. PurgeOutputsReply answers it.
@@ -178,8 +178,8 @@ type (
 		Lease
 		Number int64
 	}
-	// Pause freezes an attempt's process tree and stops its timeouts if Paused is set, and otherwise resumes
-	// both. PauseReply answers it. If the attempt has not started yet, it is frozen when it starts.
+	// Pause freezes an attempt's process tree and stops its timeouts or, if Paused is not set, resumes both.
+	// PauseReply answers it. If the attempt has not started yet, it is frozen when it starts.
 	Pause struct {
 		Lease
 		RequestID
@@ -213,7 +213,7 @@ type (
 		Enforcements    []LimitEnforcement // how the runner enforces each limit
 	}
 	// HelloRefusal answers a Hello that the runner refuses. Epoch is the highest epoch that the runner has
-	// accepted. It refuses a Hello whose epoch is not higher, and every Hello if it is about to end.
+	// accepted. The runner refuses a Hello whose epoch is not higher, and every Hello if it is about to end.
 	HelloRefusal struct{ Epoch int64 }
 	// StartReport reports that an attempt has started. The runner sends it only if the attempt is still
 	// running a moment later.
@@ -242,11 +242,11 @@ type (
 		HasSurvivors bool // the attempt has processes that SIGKILL did not end
 		ExitCode     int64
 		Signal       int64
-		Error        string
+		Error        string // what went wrong; "" if nothing did
 		CPU          time.Duration
 		PeakRSSBytes int64
-		Leftovers    int64
-		DroppedBytes int64
+		Leftovers    int64 // number of processes that the command left behind and that the runner ended
+		DroppedBytes int64 // bytes of output that were not kept
 		Output       []byte
 		OutputRef    string
 		// ResultJSON is the JSON that the attempt reported as its result; nil if none. ResultError says why this
@@ -268,7 +268,7 @@ type (
 	// ReadOutputReply answers ReadOutput. Data is encoded by output.AppendChunks, starting from time 0.
 	ReadOutputReply struct {
 		RequestID
-		Cursor      [2]int64
+		Cursor      [2]int64 // position after Data; use it in the next ReadOutput
 		LogComplete bool
 		AttemptGone bool // the runner does not have this attempt
 		Data        []byte
@@ -292,8 +292,8 @@ type (
 		UnchangedProcesses int64
 		NotRunning         bool
 	}
-	// TypeInputReply answers TypeInput. WrittenBytes is how many bytes the terminal accepted, from the start
-	// of the input. If these are not all, the terminal accepts more when the program has read some.
+	// TypeInputReply answers TypeInput. WrittenBytes is how many bytes the terminal accepted, from the start of
+	// the input. The terminal accepts the remaining bytes only after the program has read some input.
 	// ModeControls contains the control sequences with which the program has set the terminal's modes.
 	// NoTerminal means that the attempt is not running, or has no terminal.
 	TypeInputReply struct {
@@ -317,7 +317,7 @@ type LimitEnforcement struct {
 	// Extent says how completely the limit is enforced. 0 means not at all. 1 means that a limit for the whole
 	// job is enforced for each process separately. 2 means as intended.
 	Extent    int64
-	Mechanism string // what enforces the limit, or why nothing does; a text for people
+	Mechanism string // what enforces the limit, or why the limit is not enforced; a text for people
 }
 
 // Survivor is a process of a dead runner's attempt that SIGKILL did not end.
@@ -369,8 +369,8 @@ var frameTypes = [...]Frame{
 }
 
 // optionalFields contains the number of optional fields at the end of each type of frame. The index is the
-// number of the type. Optional fields that are zero are omitted at the end of an encoded frame. Frames of
-// older versions lack all of them.
+// number of the type. If the last fields of a frame are optional and zero, Append omits them. Older versions
+// omit all optional fields.
 var optionalFields = [len(frameTypes)]int{3: 1, 19: 2, 25: 1, 29: 1}
 
 // Append appends a frame with its length to b. It panics if f is not a pointer to one of the structs in

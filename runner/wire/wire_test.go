@@ -92,7 +92,8 @@ func fill(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// Every frame is decoded as it was encoded, field by field, and the bytes after it are not consumed.
+// Parse returns the frame that Append has encoded, with the same fields. It does not consume the bytes after
+// the frame.
 func TestFramesAreReadAsWritten(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, f := range frames() {
@@ -117,9 +118,9 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// layouts contains the encoded result of frames, without the length of each frame. Other versions of the
-// program write and read the same bytes. So existing entries never change, and new types are added at the
-// end.
+// layouts contains, in hexadecimal, each encoded frame that the function frames returns, without its length.
+// Other versions of the program write and read the same bytes. So existing entries never change, and new
+// types are added at the end.
 var layouts = []string{
 	"0102120176",
 	"020880ade20480a8d6b907",
@@ -166,8 +167,8 @@ func TestLayoutsNeverChange(t *testing.T) {
 	}
 }
 
-// A frame whose end is missing results in ErrIncompleteFrame, wherever it is cut.
-func TestPartialFrameReturnsErrPartial(t *testing.T) {
+// Parse returns ErrIncompleteFrame for a frame whose end is missing, wherever it is cut.
+func TestIncompleteFrameReturnsErrIncompleteFrame(t *testing.T) {
 	for _, f := range frames() {
 		raw := wire.Append(nil, f)
 		for n := range len(raw) {
@@ -178,8 +179,8 @@ func TestPartialFrameReturnsErrPartial(t *testing.T) {
 	}
 }
 
-// A frame is rejected if it is shorter or longer than its fields, if its type is unknown, or if it is
-// larger than MaxFrameBytes.
+// Parse rejects a frame that is shorter or longer than its fields, has an unknown type, or is larger than
+// MaxFrameBytes.
 func TestDamagedFramesAreRefused(t *testing.T) {
 	addSize := func(body []byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
@@ -242,8 +243,8 @@ func TestAppendRejectsOtherTypes(t *testing.T) {
 	}
 }
 
-// No input makes Parse panic or consume more bytes than it has. A frame that it decodes is encoded to
-// the same frame again.
+// No input makes Parse panic or consume more bytes than the input has. If Append encodes a frame that Parse
+// has returned, Parse returns the same frame again.
 func FuzzParse(f *testing.F) {
 	for _, frame := range frames() {
 		raw := wire.Append(nil, frame)
