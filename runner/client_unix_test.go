@@ -68,6 +68,6 @@ func TestEndAllAcceptsEndingRunner(t *testing.T) {
 	}
 	time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
 	if n, err := (Location{Dir: base}).EndAllRunners(10 * time.Second); n != 1 || err != nil {
-		t.Errorf("EndAll ended %d runners, error %v; want 1", n, err)
+		t.Errorf("EndAllRunners ended %d runners, error %v; want 1", n, err)
 	}
 }

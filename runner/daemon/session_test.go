@@ -119,7 +119,7 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 		}
 		if f, _, err := wire.Parse(raw[:n]); err != nil || f.(*wire.ReadOutputReply).RequestID != 3 ||
 			!f.(*wire.ReadOutputReply).AttemptGone {
-			t.Errorf("the answer is %+v, error %v; want a Chunk with Gone", f, err)
+			t.Errorf("the answer is %+v, error %v; want a ReadOutputReply with AttemptGone", f, err)
 		}
 	})
 }

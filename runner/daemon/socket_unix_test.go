@@ -74,10 +74,10 @@ func TestRunnerNoticesLostDirectory(t *testing.T) {
 				select {
 				case got := <-gone:
 					if !got {
-						t.Error("maintainWith returned false, want true: the directory is gone")
+						t.Error("keepReachableWith returned false, want true: the directory is gone")
 					}
 				case <-time.After(2 * maxCheckInterval):
-					t.Errorf("maintainWith has not returned after %v, want that it returns true", 2*maxCheckInterval)
+					t.Errorf("keepReachableWith has not returned after %v, want that it returns true", 2*maxCheckInterval)
 				}
 			})
 		})
@@ -95,7 +95,7 @@ func TestSocketIsRecreatedWithoutWatch(t *testing.T) {
 				}
 				select {
 				case got := <-gone:
-					t.Fatalf("maintainWith returned %t, want that it continues", got)
+					t.Fatalf("keepReachableWith returned %t, want that it continues", got)
 				case <-time.After(2 * maxCheckInterval):
 				}
 				if _, err := os.Lstat(path); err != nil {

@@ -110,7 +110,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 		set("memory.events", events(c.reached, c.killed))
 		set("memory.events.local", events(c.ownReached, c.killed))
 		if got := b.takeOOMKills(); got != c.want {
-			t.Errorf("%s: oomKills returned %+v, want %+v", c.what, got, c.want)
+			t.Errorf("%s: takeOOMKills returned %+v, want %+v", c.what, got, c.want)
 		}
 	}
 	// Remove the file that Linux before 5.2 does not have.

@@ -32,7 +32,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	}
 	if err := checkAddressSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") ||
 		!strings.Contains(err.Error(), "1157 MiB") || !strings.Contains(err.Error(), "raise or remove it") {
-		t.Errorf("checkSpace returned %v, want an error with both sizes and advice", err)
+		t.Errorf("checkAddressSpace returned %v, want an error with both sizes and advice", err)
 	}
 }
 

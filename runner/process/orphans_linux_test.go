@@ -40,12 +40,12 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 	}
 	waitUntil(t, "all have ended", func() bool { living, ended := children(); return living == 0 && ended >= 1500 })
 	if more := ReapEnded(); !more {
-		t.Error("Reap reports that it has reaped none")
+		t.Error("ReapEnded reports that it has reaped none")
 	}
 	if _, left := children(); left != 0 || !hasNoOrphans() {
 		t.Errorf("%d ended orphans are left", left)
 	}
 	if ReapEnded() {
-		t.Error("Reap reports orphans although none is left")
+		t.Error("ReapEnded reports orphans although none is left")
 	}
 }
