@@ -65,10 +65,10 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	return owner, isTrustedAccount(owner, me.User.Sid), nil
 }
 
-// CheckDirAccess returns an error if an untrusted account owns or can change the directory with a security
-// descriptor. isTrustedAccount says which accounts are trusted. An owner counts, because an owner can change
-// the access list. subject names the directory in the error. alternative says what the user can do instead of
-// changing the directory.
+// CheckDirAccess returns an error if an untrusted account owns the directory or can change it. sd is the
+// security descriptor of the directory. isTrustedAccount defines which accounts are trusted. The owner must be
+// trusted, because an owner can change the access list. subject names the directory in the error. alternative
+// says what the user can do instead of changing the directory.
 func CheckDirAccess(path, subject, alternative string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := Owner(sd)
 	if err != nil {
@@ -87,7 +87,7 @@ func CheckDirAccess(path, subject, alternative string, sd *windows.SECURITY_DESC
 }
 
 // isTrustedAccount reports whether an account is the system, the administrators, a service's virtual account,
-// or the account me. Any file may belong to these accounts.
+// or the account me. queuectl accepts files that belong to these accounts.
 func isTrustedAccount(sid, me *windows.SID) bool {
 	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
 		sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
@@ -96,8 +96,8 @@ func isTrustedAccount(sid, me *windows.SID) bool {
 
 // OtherAccountsWithRights returns the accounts that have at least one of the rights on an object, or on objects
 // that are created in it. It omits the owner and the accounts that isTrustedAccount accepts. It ignores entries
-// of the access list that have any of the flags in without. For example, an entry with the flag
-// INHERIT_ONLY_ACE applies only to objects that are created in the object.
+// of the access list that have one of the flags in the parameter without. An example is the flag
+// INHERIT_ONLY_ACE: an entry with it applies only to objects that are created in this object.
 func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
 	without uint8) (others []string, err error) {
 	owner, _, ownerErr := sd.Owner()

@@ -16,15 +16,15 @@ import (
 )
 
 // Directory looks up the system's users and groups. It parses /etc/passwd and /etc/group, and parses them again
-// when they change. It looks up all other accounts with the program getent(1), because this program does not
-// link libc. It caches each result of getent for a minute, also if the account does not exist.
+// when they change. It looks up all other accounts with the program getent(1), because queuectl does not link
+// libc. It caches each result of getent for a minute, also if the account does not exist.
 //
 // The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
-	// AlwaysQueryRemote makes every lookup query the sources outside the files, such as LDAP. Otherwise, after
-	// a query has timed out, lookups fail immediately for a minute. So a caller that only displays names is
-	// delayed only once.
+	// AlwaysQueryRemote matters in the minute after a query of the sources outside the files, such as LDAP, has
+	// timed out. If it is set, lookups still query these sources. Otherwise they fail immediately, so a caller
+	// that only displays names is delayed only once.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces getent if it is not nil.
 	LookupFunc func(database, key string) (line string, err error)
@@ -36,11 +36,11 @@ type Directory struct {
 	readMu sync.Mutex // held while a goroutine reads the files
 }
 
-// accountFiles is the parsed content of the files. It is immutable.
+// accountFiles is the parsed content of passwdFile and groupFile. It is immutable.
 type accountFiles struct {
 	stamps [2]FileStamp // stamps of passwdFile and groupFile, taken just before the files were read
 	users  []Account
-	groups map[string]uint32
+	groups map[string]uint32 // gids of groups, by name
 	names  map[uint32]string // names of groups, by gid
 }
 
@@ -136,8 +136,8 @@ func (d *Directory) groupNameByGID(gid uint32) (string, bool) {
 	return name, ok && is == gid
 }
 
-// lookupByName queries the sources outside the files for a name. It returns "" for a number, also with a sign
-// or spaces, because getent would look up the number instead of the name.
+// lookupByName queries the sources outside the files for a name. It returns "" if the name consists only of
+// digits, signs and spaces, because getent would look up that number instead of the name.
 func (d *Directory) lookupByName(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
@@ -210,7 +210,7 @@ func (d *Directory) loadFiles() (*accountFiles, error) {
 	return l, nil
 }
 
-// stampFiles returns the current stamps of the files.
+// stampFiles returns the current stamps of passwdFile and groupFile.
 func stampFiles() ([2]FileStamp, error) {
 	passwd, err1 := FileStampOf(passwdFile)
 	group, err2 := FileStampOf(groupFile)

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// parseFiles uses the first of several lines for one account. It lists each group once, and ignores damaged
-// lines.
+// If several groups have the same name or number, parseFiles uses the first one. It lists each group of a user
+// once, and ignores damaged lines.
 func TestFilesAreRead(t *testing.T) {
 	l := parseFiles(
 		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\nbad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
@@ -56,28 +56,29 @@ func TestUnchangedFilesAreReadWithoutWaiting(t *testing.T) {
 	}
 }
 
-// elsewhere fakes the sources outside the files, such as LDAP. It records the lookups.
-type elsewhere struct {
+// fakeSources replaces the sources outside the files, such as LDAP. It records the lookups.
+type fakeSources struct {
 	mu      sync.Mutex
-	says    map[string]string // answers of the fake sources, by database and key
+	answers map[string]string // lines of getent, by database and key, such as "passwd dora"
 	lookups []string
-	fails   bool
-	takes   time.Duration
+	fails   bool          // whether every lookup returns errLookupTimeout
+	delay   time.Duration // how long every lookup takes
 }
 
-func (e *elsewhere) ask(database, key string) (string, error) {
-	time.Sleep(e.takes)
+func (e *fakeSources) lookup(database, key string) (string, error) {
+	time.Sleep(e.delay)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.lookups = append(e.lookups, database+" "+key)
 	if e.fails {
 		return "", errLookupTimeout
 	}
-	return e.says[database+" "+key], nil
+	return e.answers[database+" "+key], nil
 }
 
-func ofDirectory() *elsewhere {
-	return &elsewhere{says: map[string]string{
+// newFakeSources returns sources that know the user dora and the group staff@dir.
+func newFakeSources() *fakeSources {
+	return &fakeSources{answers: map[string]string{
 		"passwd dora":     "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
 		"passwd 61400":    "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora",
@@ -89,8 +90,8 @@ func ofDirectory() *elsewhere {
 // Directory finds accounts that are only in other sources, by name and by number, with all groups. It does not
 // query the other sources for accounts that are in the files.
 func TestDirectoryFindsRemoteAccounts(t *testing.T) {
-	e := ofDirectory()
-	d := &Directory{LookupFunc: e.ask}
+	e := newFakeSources()
+	d := &Directory{LookupFunc: e.lookup}
 	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
 	for how, look := range map[string]func() (Account, error){
 		"by name":   func() (Account, error) { return d.UserByName("dora") },
@@ -121,9 +122,9 @@ func TestDirectoryFindsRemoteAccounts(t *testing.T) {
 // A lookup by name finds no account if the name is a number, also with a sign. getent would look up that number
 // instead.
 func TestNumberIsNotAName(t *testing.T) {
-	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
+	e := &fakeSources{answers: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh",
 		"passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
-	d := &Directory{LookupFunc: e.ask}
+	d := &Directory{LookupFunc: e.lookup}
 	if id, ok := d.UserID("1001"); !ok || id != 1001 {
 		t.Errorf("got %d, %v", id, ok)
 	}
@@ -143,9 +144,9 @@ func TestNumberIsNotAName(t *testing.T) {
 // one lookup.
 func TestAnswersAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := ofDirectory()
-		e.takes = time.Second
-		d := &Directory{LookupFunc: e.ask}
+		e := newFakeSources()
+		e.delay = time.Second
+		d := &Directory{LookupFunc: e.lookup}
 		for range 2 {
 			var all sync.WaitGroup
 			for range 5 {
@@ -168,8 +169,8 @@ func TestAnswersAreCachedForAMinute(t *testing.T) {
 // AlwaysQueryRemote, each lookup still queries the sources.
 func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := ofDirectory()
-		d, patient := &Directory{LookupFunc: e.ask}, &Directory{LookupFunc: e.ask, AlwaysQueryRemote: true}
+		e := newFakeSources()
+		d, patient := &Directory{LookupFunc: e.lookup}, &Directory{LookupFunc: e.lookup, AlwaysQueryRemote: true}
 		d.UserName(61400)
 		e.lookups, e.fails = nil, true
 		for uid := 61420; uid < 61520; uid++ {

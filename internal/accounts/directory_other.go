@@ -20,6 +20,7 @@ func (d *Directory) UserByUID(uid uint32) (Account, error) {
 
 func (d *Directory) UserByName(name string) (Account, error) { return toAccount(user.Lookup(name)) }
 
+// toAccount converts a result of package os/user. That package does not know the shell.
 func toAccount(u *user.User, err error) (Account, error) {
 	if err != nil {
 		return Account{}, err

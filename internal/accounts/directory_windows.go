@@ -15,8 +15,9 @@ import (
 // IDOfSID assigns. It caches the answers of a domain for a minute. The zero value is ready for use. The methods
 // may be called concurrently.
 type Directory struct {
-	// AlwaysQueryRemote makes every lookup query the domain. Otherwise, after a query has timed out, lookups
-	// fail immediately for a minute. So a caller that only displays names is delayed only once.
+	// AlwaysQueryRemote matters in the minute after a query of the domain has timed out. If it is set, lookups
+	// still query the domain. Otherwise they fail immediately, so a caller that only displays names is delayed
+	// only once.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
 	// without a SID if the account does not exist.
@@ -36,15 +37,17 @@ type Entry struct {
 // without checking that the user exists.
 func (d *Directory) UserID(word string) (int, bool) {
 	// For Windows, SYSTEM and the accounts of services are well-known groups.
-	return d.id(word, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
+	return d.lookupID(word, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
 }
 
 // GroupID returns the number of a group, by name, SID or number.
 func (d *Directory) GroupID(word string) (int, bool) {
-	return d.id(word, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
+	return d.lookupID(word, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
 }
 
-func (d *Directory) id(word string, uses ...uint32) (int, bool) {
+// lookupID returns the number of an account. ok is false if the account is unknown, or if its kind is not one
+// of uses.
+func (d *Directory) lookupID(word string, uses ...uint32) (int, bool) {
 	if n, err := strconv.ParseUint(word, 10, 64); err == nil {
 		return int(n), n < endOfIDs
 	}
@@ -71,6 +74,7 @@ func (d *Directory) UserName(id int) string { return d.lookupName(id) }
 // GroupName returns the name of a group, or the number if there is no name.
 func (d *Directory) GroupName(id int) string { return d.lookupName(id) }
 
+// lookupName returns the name of an account, or the number if there is no name.
 func (d *Directory) lookupName(id int) string {
 	sid, known := SIDOfID(id)
 	if !known {
@@ -95,8 +99,8 @@ var noAccountErrors = []error{
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
-// lookupEntry looks up an account with the function look. Windows may query a domain, which can take any time,
-// so lookupEntry waits at most lookupTimeout.
+// lookupEntry looks up the account that word names. The function look asks Windows for it. Windows may query a
+// domain, which can take any time, so lookupEntry waits at most lookupTimeout.
 func (d *Directory) lookupEntry(word string, look func() (Entry, error)) (Entry, error) {
 	return d.otherSources.get(strings.ToLower(word), d.AlwaysQueryRemote, func() (Entry, error) {
 		if d.LookupFunc != nil {

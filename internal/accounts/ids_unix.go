@@ -29,6 +29,7 @@ func (d *Directory) GroupID(word string) (int, bool) {
 	return int(gid), ok
 }
 
+// parseID parses a uid or a gid.
 func parseID(word string) (int, bool) {
 	n, err := strconv.ParseUint(word, 10, 32)
 	return int(n), err == nil && n != 1<<32-1 // system calls use 1<<32-1 for "no id"

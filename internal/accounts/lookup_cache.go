@@ -46,9 +46,8 @@ type lookup[T any] struct {
 }
 
 // get returns the cached entry, or calls the function ask and returns its result. Concurrent callers for the
-// same name share one lookup. The function ask returns errLookupTimeout if it gets no answer in time. In the next
-// minute, get returns errLookupTimeout without calling ask. With patient set, it calls ask even then. get does
-// not cache any other error.
+// same name share one lookup. After ask has returned errLookupTimeout, get returns this error for a minute
+// without calling ask. If patient is set, get calls ask even in that minute. get does not cache other errors.
 func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookups[name]

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Only a timeout makes other lookups fail immediately. No error is cached, so a lookup for the same name calls
-// the function again.
+// After a timeout, lookups of other names fail immediately. After any other error they do not. No error is
+// cached, so the next lookup of the same name calls the function again.
 func TestOnlyTimeoutMakesLookupsFailFast(t *testing.T) {
 	var c lookupCache[string]
 	look := func(name string, failure error) error {

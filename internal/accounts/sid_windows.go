@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// These constants divide the numbers of accounts into ranges: builtin groups start at 512, this
-// machine's accounts at 0x30000 as in Cygwin, and digests at 2^52. All numbers are below 2^53, so JSON
-// can represent them exactly.
+// On Windows, an integer identifies each account, like a uid on Unix. These constants divide the integers into
+// ranges: builtin groups start at 512, this machine's accounts at 0x30000 as in Cygwin, and the hashes that
+// identify all other accounts at 2^52. All integers are below 2^53, so JSON can represent them exactly.
 // See docs/decisions/0088.
 const (
 	firstBuiltinID = 512
@@ -22,12 +22,12 @@ const (
 	endOfIDs       = 1 << 53
 )
 
-// IDOfSID returns the number of a user or a group:
+// IDOfSID returns the number that identifies a user or a group:
 //
 //   - 0 is the account SYSTEM, the counterpart of root.
 //   - n is S-1-5-n or the builtin group S-1-5-32-n. For example, the administrators are 544.
 //   - 0x30000+n is account n of this machine.
-//   - Any other account gets a digest of its SID, which is the same on all machines.
+//   - The number of any other account is a digest (a hash) of its SID. It is the same on all machines.
 //
 // IDOfSID remembers the SID of each digest, so that SIDOfID can map the digest back.
 func IDOfSID(sid *windows.SID) int {
@@ -51,8 +51,8 @@ func IDOfSID(sid *windows.SID) int {
 	return id
 }
 
-// SIDOfID returns the account with a number. It finds the account of a digest only after IDOfSID has returned
-// that digest in this process.
+// SIDOfID returns the SID of the account that a number identifies. It maps a digest back to its SID only if
+// IDOfSID has returned that digest earlier in this process.
 func SIDOfID(id int) (*windows.SID, bool) {
 	text := ""
 	switch {
@@ -80,7 +80,7 @@ func isLocal(sid *windows.SID) bool {
 	return found && !strings.Contains(number, "-")
 }
 
-// digestSIDs maps the digests that IDOfSID has returned to SIDs.
+// digestSIDs maps each digest that IDOfSID has returned back to its SID.
 var digestSIDs sidTable
 
 type sidTable struct {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-func sid(t *testing.T, text string) *windows.SID {
+// parseSID converts a SID from its text form.
+func parseSID(t *testing.T, text string) *windows.SID {
 	t.Helper()
 	sid, err := windows.StringToSid(text)
 	if err != nil {
@@ -47,7 +48,7 @@ func TestAccountsHaveNumbers(t *testing.T) {
 		"S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464": -1,
 		here.String(): -1,
 	} {
-		id := IDOfSID(sid(t, text))
+		id := IDOfSID(parseSID(t, text))
 		if want >= 0 && id != want || want < 0 && (id < 1<<52 || id >= 1<<53) {
 			t.Errorf("%s is %d (%#x), want %d", text, id, id, want)
 		}
@@ -69,7 +70,7 @@ func TestAccountsHaveNumbers(t *testing.T) {
 func TestDigestsAreBounded(t *testing.T) {
 	var s sidTable
 	for i := range maxCachedLookups + 2 {
-		s.add(i, sid(t, "S-1-1-0"))
+		s.add(i, parseSID(t, "S-1-1-0"))
 	}
 	if len(s.byID) > maxCachedLookups {
 		t.Errorf("%d accounts are remembered", len(s.byID))
@@ -115,7 +116,7 @@ func TestDomainAnswersAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
 		var fails error
-		alice, group := sid(t, "S-1-5-21-1-2-3-1104"), sid(t, "S-1-5-21-1-2-3-1105")
+		alice, group := parseSID(t, "S-1-5-21-1-2-3-1104"), parseSID(t, "S-1-5-21-1-2-3-1105")
 		d := &Directory{LookupFunc: func(word string) (Entry, error) {
 			asked = append(asked, word)
 			switch word {

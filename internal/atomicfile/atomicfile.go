@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Write replaces a file, or creates it. When Write returns, the new content is on the disk. One case is an
-// exception: the process may not read the directory, or the file system cannot sync directories. Then a power
-// failure soon afterwards can bring the old content back.
+// Write replaces a file, or creates it. When Write returns, the new content is on the disk. There is one
+// exception: if the process has no permission to read the directory, or the file system cannot sync
+// directories, a power failure soon afterwards can bring the old content back.
 func Write(path string, content []byte, mode os.FileMode) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*")

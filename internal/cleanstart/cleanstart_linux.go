@@ -26,6 +26,7 @@ type limit struct {
 	soft, hard uint64
 }
 
+// limits lists every resource limit that Reset sets.
 var limits = []limit{
 	{unix.RLIMIT_CPU, "CPU time", " seconds", unlimited, unlimited},
 	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimited, unlimited},
@@ -47,7 +48,7 @@ var limits = []limit{
 
 // Reset gives the calling thread those attributes of a fresh process that the account may set. The caller must
 // first lock its goroutine to the thread, and must execute the new program just afterwards. Reset ignores
-// errors, because InheritedAttributes reports in the new program what remains.
+// errors, because InheritedAttributes reports in the new program which attributes were not reset.
 func Reset() {
 	CloseOnExec()
 	DefaultSignals()
@@ -97,6 +98,7 @@ func DefaultSignals() {
 	unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
 }
 
+// resetLimits sets the soft limits to their defaults. It also raises the hard limits if the user may do that.
 func resetLimits() {
 	for _, l := range limits {
 		var now unix.Rlimit
@@ -104,7 +106,7 @@ func resetLimits() {
 			continue
 		}
 		raised := unix.Rlimit{Cur: l.defaultSoft(max(now.Max, l.hard)), Max: max(now.Max, l.hard)}
-		// Only a user with the right to raise hard limits can set one. Other users set only the soft limit.
+		// Setrlimit fails if the user may not raise the hard limit. In that case, set only the soft limit.
 		if unix.Setrlimit(l.resource, &raised) != nil {
 			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.defaultSoft(now.Max), Max: now.Max})
 		}

@@ -15,12 +15,14 @@ import (
 )
 
 // commandOOMScore is the oom_score_adj of every command of a job. When memory runs out, the kernel first ends
-// the process with the highest score. So this process must not have a higher score than the commands.
+// the process with the highest score. So the service and the runner must not have a higher score than the
+// commands.
 const commandOOMScore = 200
 
 // InheritedAttributes describes each attribute that this process inherited from its caller and could not reset.
 // Each description says what the attribute means for jobs.
 func InheritedAttributes() []string {
+	// The first process of the machine or container shows the usual attributes.
 	own, first := readProcStatus("self"), readProcStatus("1")
 	var list attributes
 	list.addScheduling(own, first)
@@ -40,6 +42,8 @@ func (l *attributes) addIf(inherited bool, format string, args ...any) {
 	}
 }
 
+// addScheduling adds the scheduling attributes that are not the usual ones. own and first are the states of
+// this process and of the first process.
 func (l *attributes) addScheduling(own, first procStatus) {
 	nice := Nice()
 	l.addIf(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
@@ -56,6 +60,7 @@ func (l *attributes) addScheduling(own, first procStatus) {
 		"jobs, because oom_score_adj is %d", score)
 }
 
+// policyName returns the name of a scheduling policy, or its number.
 func policyName(policy uint32) string {
 	names := map[uint32]string{unix.SCHED_BATCH: "SCHED_BATCH", unix.SCHED_IDLE: "SCHED_IDLE"}
 	return cmp.Or(names[policy], strconv.Itoa(int(policy)))
@@ -127,6 +132,7 @@ func (l *attributes) addGroups() {
 	}
 }
 
+// groupName returns the name of a group, or its gid if no name is found.
 func groupName(id string) string {
 	if g, err := user.LookupGroupId(id); err == nil {
 		return g.Name
@@ -147,11 +153,11 @@ func inheritedUnit() []string {
 // cgroupLimitFiles are the files of a control group that contain limits for all its processes together.
 var cgroupLimitFiles = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// describeUnit implements inheritedUnit. own is the content of /proc/self/cgroup. read returns the
-// content of a control group's file.
-func describeUnit(own string, read func(file string) string) (list []string) {
+// describeUnit implements inheritedUnit. cgroups is the content of /proc/self/cgroup. read returns the content
+// of a control group's file.
+func describeUnit(cgroups string, read func(file string) string) (list []string) {
 	group := ""
-	for line := range strings.Lines(own) {
+	for line := range strings.Lines(cgroups) {
 		if at, unified := strings.CutPrefix(line, "0::"); unified {
 			group = strings.TrimSpace(at)
 		}

@@ -87,8 +87,8 @@ func resumeVerb(a *App) *cobra.Command {
 		"everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand builds a command for running jobs or, with --all, for the whole queue. all is the message after
-// a command with --all.
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. allUsage describes the
+// flag --all. all is the message after a command with that flag.
 func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
 	s := &Selection{States: []string{"processing"}, wholeQueueText: all}
 	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcome, do)
@@ -308,6 +308,7 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 	return cmd
 }
 
+// deadRow returns the row of a job in the table of dead jobs.
 func deadRow(j *control.Job) []string {
 	return []string{j.ID, present.AttemptsText(j), present.LocalTime(j.FinishedAt), present.DashIfNil(j.Error),
 		present.JobTitle(j)}

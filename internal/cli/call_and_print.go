@@ -24,7 +24,8 @@ func (a *App) execDaemon() (err error) {
 }
 
 // ReadClient returns a client for a command that only reads. Normally this is a client of the chosen service.
-// For the directory of a private run (run --private) without a service, the client reads the queue's files.
+// For the directory of a private run ("queuectl run --private") without a service, the client reads the queue's
+// files.
 func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 	if a.offlineClient != nil {
 		return a.offlineClient, nil
@@ -56,23 +57,24 @@ func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 // WithClient calls the function do with a client of the chosen service, and then closes the client.
 func (a *App) WithClient(do func(*control.Client) error) error {
 	c, err := a.Client()
-	return with(c, err, do)
+	return useClient(c, err, do)
 }
 
 // WithStartedService is like WithClient. But if the service is the user's own and does not run, it first starts
 // the service.
 func (a *App) WithStartedService(ctx context.Context, do func(*control.Client) error) error {
 	c, err := a.AutostartClient(ctx)
-	return with(c, err, do)
+	return useClient(c, err, do)
 }
 
 // WithReader is like WithClient, but uses the client that ReadOrWaitClient returns.
 func (a *App) WithReader(ctx context.Context, waits bool, do func(*control.Client) error) error {
 	c, err := a.ReadOrWaitClient(ctx, waits)
-	return with(c, err, do)
+	return useClient(c, err, do)
 }
 
-func with(c *control.Client, err error, do func(*control.Client) error) error {
+// useClient calls the function do with a client and then closes the client. If err is not nil, it returns err.
+func useClient(c *control.Client, err error, do func(*control.Client) error) error {
 	if err != nil {
 		return err
 	}
@@ -95,8 +97,8 @@ func JobPages(ctx context.Context, c *control.Client, p control.List) iter.Seq2[
 	}
 }
 
-// ReadOrWaitClient returns the same client as ReadClient, unless waits is true. Then the command waits for
-// future events, so ReadOrWaitClient requires a running service.
+// If waits is true, the command waits for future events, so ReadOrWaitClient returns a client of a running
+// service. Otherwise it returns the same client as ReadClient.
 func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client, error) {
 	if waits {
 		return a.Client()
@@ -136,9 +138,10 @@ func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, m
 	return cmd
 }
 
-// ListVerb builds a command that prints a table of all objects of one kind, such as gates. The function page
-// returns the page of objects at a cursor, and the cursor of the next page, or "" after the last one. If
-// offline is true, the command can also read a private run that has no running service.
+// ListVerb builds a command that prints a table of all objects of one kind, such as gates. head contains the
+// headings. The text empty replaces a table without rows. The function page returns the page of objects at a
+// cursor, and the cursor of the next page, or "" after the last one. If offline is true, the command can also
+// read a private run that has no running service.
 func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
 	page func(ctx context.Context, c *control.Client, cursor string) (list []T, next string, err error),
 	row func(*T) []string) *cobra.Command {

@@ -14,10 +14,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// completeWithin bounds how long a shell waits for completions.
-const completeWithin = time.Second
+// completionTimeout bounds how long a shell waits for completions.
+const completionTimeout = time.Second
 
-// lister passes names to the function add, each with a description, which may be "".
+// A lister is a function that passes names to the function add. Each name has a description, which may be "".
 type lister = func(ctx context.Context, c *control.Client, add func(name, about string))
 
 // complete returns the names from list that begin with prefix, except those in given. It returns no names
@@ -28,7 +28,7 @@ func (a *App) complete(given []string, prefix string, list lister) (names []cobr
 		return nil
 	}
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), completeWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 	defer cancel()
 	seen := slices.Clone(given)
 	list(ctx, c, func(name, about string) {
@@ -44,7 +44,7 @@ func (a *App) complete(given []string, prefix string, list lister) (names []cobr
 	return names
 }
 
-// CompleteNames completes the names from list, in their order.
+// CompleteNames offers the names from list, in the order of the list.
 func (a *App) CompleteNames(list lister) cobra.CompletionFunc {
 	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return a.complete(given, prefix, list), keepOrder

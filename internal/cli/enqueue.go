@@ -176,7 +176,7 @@ func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.
 	plain := m.File != "" && len(common.GivenFields()) == 0
 	each := m.EachJob
 	if m.IsTOML() {
-		each = func(in io.Reader, with func([]byte, int) error) error { return a.Program.EachTOMLJob(m.File, in, with) }
+		each = func(in io.Reader, do func([]byte, int) error) error { return a.Program.EachTOMLJob(m.File, in, do) }
 	}
 	err = each(in, func(raw []byte, line int) error {
 		if plain {

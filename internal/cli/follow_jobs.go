@@ -14,10 +14,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file follows a set of jobs until all of them have ended, for wait and for run --private. A Follower
-// receives the events of the queue, draws the progress, and prints what a job waits for if there is no
-// progress. Its FollowedJobs knows which jobs belong to the set, what to print about each of them, and when the
-// set has ended. See docs/decisions/0109.
+// This file follows a set of jobs until all of them have ended, for "queuectl wait" and "queuectl run
+// --private". A Follower receives the events of the queue, draws the progress, and prints what a job waits for
+// if there is no progress. Its FollowedJobs knows which jobs belong to the set, what to print about each of
+// them, and when the set has ended. See docs/decisions/0109.
 
 // FollowedJobs is a set of jobs that a Follower follows.
 type FollowedJobs interface {
@@ -56,8 +56,8 @@ type Follower struct {
 // ProgressInterval is how often the progress is drawn.
 const ProgressInterval = 100 * time.Millisecond
 
-// Follow processes the events after the event with the number since. It returns when the set has ended or the
-// connection is lost. It sees all events about jobs that were enqueued before the event since.
+// Follow processes all events with a number higher than since. It returns when the set has ended or the
+// connection is lost.
 func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, since int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -118,7 +118,7 @@ const retryPollInterval = time.Second
 // retries tracks when the first failed job will be retried.
 type retries struct {
 	firstRetryAt control.Time // time of the first retry, as of the last query; 0 if no job will be retried
-	polledAt     time.Time
+	polledAt     time.Time    // time of the last query
 }
 
 // describe returns how many failed jobs will be retried and when, like "2 retrying in 8s". n is the number of

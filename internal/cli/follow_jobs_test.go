@@ -21,7 +21,7 @@ import (
 type eventQueue struct {
 	control.API
 	events     chan control.Event // closed when the connection is lost
-	afterEvent int64              // number of the event after which the stream was requested to begin
+	afterEvent int64              // the value of Since in the request for events
 	done       chan struct{}      // closed at the end of the test
 }
 
@@ -52,34 +52,34 @@ func (q *eventQueue) Right(*control.Peer) control.Right                 { return
 func (q *eventQueue) Admit(context.Context, *control.Peer) error        { return nil }
 func (q *eventQueue) Refuse(*control.Peer, string, control.Right) error { return queue.ErrDenied }
 
-// followedTwo fakes a set of two jobs, with the sequence numbers 1 and 2. Job 2 stays in the state waiting.
-type followedTwo struct {
+// twoFollowedJobs fakes a set of two jobs, with the sequence numbers 1 and 2. Job 2 waits.
+type twoFollowedJobs struct {
 	recordedEvents []int64     // numbers of the events that were handled
 	checks         int         // number of calls of IsDone with isDue true
 	stopped        atomic.Bool // the next IsDone with isDue true returns true
 }
 
-func (j *followedTwo) HandleEvent(_ context.Context, e *control.Event) (isOurs bool, err error) {
+func (j *twoFollowedJobs) HandleEvent(_ context.Context, e *control.Event) (isOurs bool, err error) {
 	j.recordedEvents = append(j.recordedEvents, e.Seq)
 	return e.JobSeq <= 2, nil
 }
 
-func (j *followedTwo) IsDone(_ context.Context, isDue bool) (bool, error) {
+func (j *twoFollowedJobs) IsDone(_ context.Context, isDue bool) (bool, error) {
 	if isDue {
 		j.checks++
 	}
 	return len(j.recordedEvents) == 4 || isDue && j.stopped.Load(), nil
 }
 
-func (j *followedTwo) WaitingJobID(context.Context) string { return "two" }
-func (j *followedTwo) Progress() *JobsProgress             { return nil }
+func (j *twoFollowedJobs) WaitingJobID(context.Context) string { return "two" }
+func (j *twoFollowedJobs) Progress() *JobsProgress             { return nil }
 
 // A Follower handles every event once, in order. It stops when the set has ended, when Wake is closed, or when
-// the connection is lost. While no event is about the set, it prints once why a job waits.
+// the connection is lost. If no event is about the set for waitReasonDelay, it prints once why a job waits.
 func TestFollowerFollowsASetOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		follow := func(run func(q *eventQueue, jobs *followedTwo, stop func())) (*followedTwo, string, error) {
-			q, jobs, wake := &eventQueue{events: make(chan control.Event), done: make(chan struct{})}, &followedTwo{},
+		follow := func(run func(q *eventQueue, jobs *twoFollowedJobs, stop func())) (*twoFollowedJobs, string, error) {
+			q, jobs, wake := &eventQueue{events: make(chan control.Event), done: make(chan struct{})}, &twoFollowedJobs{},
 				make(chan struct{})
 			defer close(q.done)
 			many := func() (all, user int) { return 9, 9 }
@@ -104,7 +104,7 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 		}
 		const why = "queuectl: job two is waiting: no workers; next step: queuectl worker start\n"
 
-		jobs, printed, err := follow(func(q *eventQueue, _ *followedTwo, _ func()) {
+		jobs, printed, err := follow(func(q *eventQueue, _ *twoFollowedJobs, _ func()) {
 			for i := range int64(4) {
 				q.events <- control.Event{Seq: 42 + i, JobSeq: 1}
 			}
@@ -113,11 +113,11 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 			t.Errorf("four events: got %v, %q, %v, want %v", jobs.recordedEvents, printed, err, want)
 		}
 
-		_, printed, err = follow(func(q *eventQueue, _ *followedTwo, stop func()) {
+		_, printed, err = follow(func(q *eventQueue, _ *twoFollowedJobs, stop func()) {
 			time.Sleep(waitReasonDelay * 3 / 4)
 			q.events <- control.Event{Seq: 42, JobSeq: 2} // about a job of the set, so it counts as progress
 			time.Sleep(waitReasonDelay * 3 / 4)
-			q.events <- control.Event{Seq: 43, JobSeq: 9} // about another job, so it does not
+			q.events <- control.Event{Seq: 43, JobSeq: 9} // about another job, so it is no progress
 			time.Sleep(waitReasonDelay * 3 / 4)
 			stop()
 		})
@@ -126,7 +126,7 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 		}
 
 		began := time.Now()
-		jobs, _, err = follow(func(_ *eventQueue, _ *followedTwo, stop func()) {
+		jobs, _, err = follow(func(_ *eventQueue, _ *twoFollowedJobs, stop func()) {
 			synctest.Wait()
 			stop()
 		})
@@ -134,7 +134,7 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 			t.Errorf("woken: stopped after %v and %d checks, %v, want 0s and 2 checks", took, jobs.checks, err)
 		}
 
-		_, _, err = follow(func(q *eventQueue, _ *followedTwo, _ func()) { close(q.events) })
+		_, _, err = follow(func(q *eventQueue, _ *twoFollowedJobs, _ func()) { close(q.events) })
 		if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "the service stops") {
 			t.Errorf("lost connection: got %v", err)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// listFlags holds the flags of "queuectl list" and similar commands.
 type listFlags struct {
 	control.List
 	columns []string
@@ -70,7 +71,7 @@ func listVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// psVerb returns the command ps, which lists running jobs.
+// psVerb returns the command "queuectl ps", which lists running jobs.
 func psVerb(a *App) *cobra.Command {
 	cmd := listVerb(a)
 	cmd.Use, cmd.Short = "ps", "List running jobs"
@@ -142,7 +143,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, row func(*control.Job) []st
 // further jobs, and the line with the cursor.
 const watchOverheadLines = 4
 
-// rowsInWindow returns rows, or fewer if the terminal does not have enough lines.
+// rowsInWindow returns how many of the given number of rows fit on the terminal, at least 1.
 func (a *App) rowsInWindow(rows int) int {
 	if height := term.Lines(a.Stdout); height > 0 {
 		return max(1, min(rows, height-watchOverheadLines))
@@ -320,7 +321,7 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	for _, name := range wanted {
 		total += s.Status.Jobs[name]
 	}
-	of := func(list []control.Job) []control.Job {
+	wantedOnly := func(list []control.Job) []control.Job {
 		return slices.DeleteFunc(list, func(j control.Job) bool { return !slices.Contains(wanted, j.State) })
 	}
 	var running, ended []control.Job
@@ -330,7 +331,8 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	for i := range s.Dead {
 		ended = append(ended, s.Dead[i].Job)
 	}
-	open, dead, done := of(slices.Concat(running, s.Ready, s.Delayed, s.HeldOrBlocked)), of(ended), of(s.Done)
+	open := wantedOnly(slices.Concat(running, s.Ready, s.Delayed, s.HeldOrBlocked))
+	dead, done := wantedOnly(ended), wantedOnly(s.Done)
 	jobs = selectTableJobs(open, dead, done, limit)
 	if int64(len(jobs)) < min(total, int64(limit)) && (len(p.State) > 0 || p.Failed) {
 		return nil, false, errTooFewJobs
@@ -444,7 +446,8 @@ func columnFuncs(names []string) (head []string, row func(*control.Job) []string
 	}, nil
 }
 
-// sorter collects the first limit jobs in an order. It drops the others, so its memory use is bounded.
+// sorter collects the jobs that come first in the order of compare, at most limit. It drops the others, so its
+// memory use is bounded.
 type sorter struct {
 	compare func(a, b *control.Job) int
 	limit   int

@@ -31,9 +31,9 @@ func logsVerb(a *App) *cobra.Command {
 					"--attempt for the last one", p.Attempt)
 			}
 			if p.Follow && len(ids) == 0 && s.selectsWholeQueue() && p.Attempt == 0 {
-				of := control.List{Queue: s.Queue, Label: s.Label}
+				filter := control.List{Queue: s.Queue, Label: s.Label}
 				return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
-					return a.logsOfQueue(ctx, p, of,
+					return a.logsOfQueue(ctx, p, filter,
 						stamps)
 				})
 			}
@@ -79,13 +79,13 @@ func logsVerb(a *App) *cobra.Command {
 type logReader struct {
 	a          *App
 	c          *control.Client
-	p          control.Logs
+	p          control.Logs // parameters of the requests, without the job
 	timestamps bool
-	printMu    sync.Mutex
+	printMu    sync.Mutex     // held while a piece of output is printed
 	list       *term.JSONList // the JSON list to print to; nil for text
 }
 
-// withLogs calls the function do with a logReader, and then prints the end of the output.
+// withLogs calls the function do with a logReader. With JSON, it then prints the end of the list.
 func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func(*logReader) error) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
 		r := &logReader{a: a, c: c, p: p, timestamps: stamps}
@@ -104,26 +104,26 @@ func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func
 var errAttemptOver = errors.New("the attempt has ended")
 
 // readAttempt prints the output of one attempt of a job, with prefix before each line. If attempt is 0, it
-// prints the running attempt. said reports whether it printed anything.
-func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) (said bool, err error) {
+// prints the running attempt. printed reports whether it printed anything.
+func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) (printed bool, err error) {
 	p := r.p
 	p.ID, p.Attempt, p.ReportAttemptEnds = control.JobID(id), attempt, attempt == 0
 	if attempt != 0 {
 		p.LastLines = nil // print the whole attempt, because it started after this command did
 	}
-	said, err = r.print(ctx, p, prefix)
+	printed, err = r.print(ctx, p, prefix)
 	if errors.Is(err, errAttemptOver) {
 		err = nil
 	}
-	return said, err
+	return printed, err
 }
 
 // read prints the output of one job, with prefix before each line.
 func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	p := r.p
 	p.ID = control.JobID(id)
-	said, err := r.print(ctx, p, prefix)
-	if err == nil && !said && (r.list == nil || r.a.JSONL) {
+	printed, err := r.print(ctx, p, prefix)
+	if err == nil && !printed && (r.list == nil || r.a.JSONL) {
 		r.printLostOutput(ctx, id)
 	}
 	return err
@@ -145,7 +145,9 @@ func (r *logReader) printLostOutput(ctx context.Context, id string) {
 	}
 }
 
-func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (said bool, err error) {
+// print prints the output that p requests, with prefix before each line. printed reports whether any output
+// arrived.
+func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (printed bool, err error) {
 	out := newLogPrinter(r.a, prefix, r.timestamps)
 	out.list = r.list
 	for i := range out.ttyOutputs {
@@ -157,7 +159,7 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	_, err = r.c.Logs(ctx, p, func(piece control.OutputPiece) error {
 		r.printMu.Lock()
 		defer r.printMu.Unlock()
-		said = true
+		printed = true
 		if piece.Ended {
 			return errAttemptOver
 		}
@@ -168,7 +170,7 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	})
 	r.printMu.Lock()
 	defer r.printMu.Unlock()
-	return said, errors.Join(err, out.flush(), harm)
+	return printed, errors.Join(err, out.flush(), harm)
 }
 
 // logs prints the output of the jobs in ids, one job after another. With --follow, it prints the output of all
@@ -211,10 +213,10 @@ const (
 
 // logsOfQueue prints the output of a queue's jobs, with the job's id before each line. It follows running jobs
 // and those that start later. It returns when the user interrupts it or the service ends.
-func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, stamps bool) error {
+func (a *App) logsOfQueue(ctx context.Context, p control.Logs, filter control.List, stamps bool) error {
 	return a.withLogs(ctx, p, stamps, func(r *logReader) error {
 		ctx, cancel := context.WithCancelCause(ctx)
-		q := &queueReader{r: r, filter: of, followedAttempts: map[string]int{}, liveSlots: make(chan struct{},
+		q := &queueReader{r: r, filter: filter, followedAttempts: map[string]int{}, liveSlots: make(chan struct{},
 			maxLiveStreams),
 			endedSlots: make(chan struct{}, maxEndedStreams), fail: cancel}
 		err := q.follow(ctx)
@@ -239,9 +241,10 @@ type queueReader struct {
 	// liveSlots and endedSlots are semaphores. They bound how many running attempts and how many ended attempts
 	// are read at the same time.
 	liveSlots, endedSlots chan struct{}
-	fail                  func(error)
+	fail                  func(error) // ends the command with an error
 }
 
+// follow prints the output of running jobs, and of jobs that start later, until ctx ends.
 func (q *queueReader) follow(ctx context.Context) error {
 	events, broken := openEventChannel(ctx, q.r.c,
 		control.Events{Kinds: control.TextList{string(queue.EventStarted), string(queue.EventEnded)}})
@@ -268,8 +271,8 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// handle handles an event. It follows an attempt that has started. It prints an attempt that has ended, if that
-// was not followed.
+// handle handles an event. It follows an attempt that has started. It prints an attempt that has ended, if it
+// did not follow that attempt.
 func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	ended := e.Kind == string(queue.EventEnded)
 	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
@@ -322,18 +325,18 @@ func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	}
 }
 
-// startReading starts a goroutine that prints an attempt and then releases a slot of the semaphore place. While
+// startReading starts a goroutine that prints an attempt and then releases a slot of the semaphore slots. While
 // the service has no free stream for this user, the goroutine tries again.
-func (q *queueReader) startReading(ctx context.Context, id string, attempt int, place chan struct{}) {
+func (q *queueReader) startReading(ctx context.Context, id string, attempt int, slots chan struct{}) {
 	q.streams.Go(func() {
-		defer func() { <-place }()
+		defer func() { <-slots }()
 		for {
-			said, err := q.r.readAttempt(ctx, id, attempt, id+" | ")
+			printed, err := q.r.readAttempt(ctx, id, attempt, id+" | ")
 			switch {
 			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // ErrNotFound means that the job was removed
 				return
 			// Try again only if no stream was free and nothing was printed. Any other error ends the command.
-			case said || !errors.Is(err, queue.ErrUnavailable):
+			case printed || !errors.Is(err, queue.ErrUnavailable):
 				q.fail(err)
 				return
 			}
@@ -360,9 +363,9 @@ func damagedOutputError(p *control.OutputPiece) error {
 type logPrinter struct {
 	a           *App
 	writers     [2]term.SafeWriter // one for standard output and one for standard error
-	ttyOutputs  [2]term.TTYOutput
-	attempt     int            // number of the attempt whose output is being printed
-	list        *term.JSONList // the JSON list to print to; nil for text
+	ttyOutputs  [2]term.TTYOutput  // one for each stream of a job with a terminal
+	attempt     int                // number of the attempt whose output is being printed
+	list        *term.JSONList     // the JSON list to print to; nil for text
 	prefix      string
 	timestamps  bool
 	atLineStart bool   // the next text begins a new line

@@ -73,6 +73,7 @@ func NewApp(p Program, in, out, err *os.File) *App {
 	return a
 }
 
+// main executes the command that args name, and returns the exit code of the process.
 func (a *App) main(ctx context.Context, args []string) int {
 	v := a.requestedVerb(args)
 	leave, err := a.setLocalZone(v, args)
@@ -201,15 +202,15 @@ func (a *App) addGlobalFlags(f *pflag.FlagSet) {
 	f.BoolVar(&a.Raw, "raw", false, "print control characters unchanged")
 }
 
-// addVerbs adds the command asked to the root command, or all commands if asked is nil.
-func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
+// addVerbs adds commands to the root command: only the requested one, or all if requested is nil.
+func (a *App) addVerbs(root *cobra.Command, requested *Verb) {
 	for i := range a.verbs {
 		v := &a.verbs[i]
 		if v.Group != "" && !root.ContainsGroup(v.Group) {
 			root.AddGroup(&cobra.Group{ID: v.Group, Title: v.Group})
 		}
 		switch {
-		case asked != nil && asked != v:
+		case requested != nil && requested != v:
 		case v.Build == nil: // queuectld implements the command; queuectl only lists it in the help
 			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group,
 				Run: func(*cobra.Command, []string) {}})
@@ -224,8 +225,8 @@ func (a *App) addVerbs(root *cobra.Command, asked *Verb) {
 	}
 }
 
-// requestedVerb returns the command that the arguments name. It may be executed, or the arguments may request
-// its help or completion. requestedVerb returns nil if all commands are needed.
+// requestedVerb returns the command that the arguments name. The arguments may also request help about this
+// command, or its completion. requestedVerb returns nil if all commands are needed.
 func (a *App) requestedVerb(args []string) *Verb {
 	about := false // an earlier argument requests help or completion
 	for i := 0; i < len(args); i++ {
@@ -262,14 +263,14 @@ func (a *App) verbNames() []string {
 // Program holds the functions that only one of the two programs links. A function is nil in the other program.
 // If a command of queuectl needs such a function, queuectl executes queuectld instead.
 type Program struct {
-	// Verbs are rows for the table of commands. A row replaces the row of the same name. If there is no such
-	// row, it is added at the end.
+	// Verbs are rows for the table of commands. A row here sets Build in the row of the same name. If the table
+	// has no row of that name, the row is added at the end.
 	Verbs []Verb
 	// ServePrivate runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
 	// when the service accepts requests.
 	ServePrivate func(ctx context.Context, a *App, ready func()) error
-	// RunPrivate runs a list of jobs to their end (run --private). It is a field so that queuectl does not link
-	// the code.
+	// RunPrivate runs a list of jobs to their end ("queuectl run --private"). It is a field so that queuectl
+	// does not link the code.
 	RunPrivate func(ctx context.Context, a *App, f PrivateFlags, common *queue.Spec, noCwd bool, count int) error
 	// JoinTerminal is App.JoinTerminal. It is a field so that queuectl does not link the code.
 	JoinTerminal func(a *App, ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error

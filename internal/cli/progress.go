@@ -39,7 +39,7 @@ func progressVerb(a *App) *cobra.Command {
 	}
 }
 
-// formatProgress formats the arguments of the command progress as a line for the runner.
+// formatProgress formats the arguments of "queuectl progress" as a line for the runner.
 func formatProgress(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {

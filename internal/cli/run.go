@@ -125,19 +125,20 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	})
 }
 
-// followedOutputBytes is how many bytes of each output stream the service keeps for a job that the command run
+// followedOutputBytes is how many bytes of each output stream the service keeps for a job that "queuectl run"
 // follows. The user can set another limit. With a lower one, output would be lost if the job prints faster than
-// run reads.
+// queuectl reads.
 // See docs/decisions/0070.
 const followedOutputBytes int64 = 64 << 20
 
-// joinsTTY reports whether the command run connects the user's terminal to the job's terminal.
+// joinsTTY reports whether this command connects the user's terminal to the job's terminal. tty says whether
+// the job has one.
 func (a *App) joinsTTY(tty bool) bool {
 	return tty && !a.Structured() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
-// warnIfViewOnly reports whether the caller may not type into a job's terminal. If so, it prints why. The
-// program then shows the job's output as that of a job without a terminal.
+// warnIfViewOnly reports whether the caller may not type into a job's terminal. In that case it prints the
+// reason, and the program shows the job's output like that of a job without a terminal.
 func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.Attach(ctx, control.Attach{ID: control.JobID(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
@@ -155,7 +156,7 @@ func (a *App) sayViewOnly(err error) {
 // followedJob is a job whose output this process prints until the job ends.
 type followedJob struct {
 	id             string
-	tty            bool // the job existed before this command, so it may already have started
+	tty            bool // the job has a terminal
 	mayHaveStarted bool // the job existed before this process followed it, so it may already have started
 	cancelOnExit   bool // cancel the job when the user interrupts this process
 }
@@ -232,6 +233,7 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 	}
 }
 
+// cancelAndExit cancels a job and sets the exit code of an interrupted command.
 func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.ExitCode = fault.ExitDetached
 	// Use a new connection. On the old one, output of the job would precede the answer.
@@ -291,8 +293,9 @@ const waitReasonDelay = time.Second
 // outputPrinter prints a job's output. It calls the function ended after each attempt except the last.
 type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
-// follow prints a job's output with print as it arrives. At the end it sets a.ExitCode from the job's outcome.
-// If the job was just enqueued, follow prints the output of all its attempts, however short they are.
+// follow prints a job's output as it arrives, with the function print. At the end it sets a.ExitCode from the
+// job's outcome. If the job was just enqueued, follow prints the output of all its attempts, however short they
+// are.
 func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print outputPrinter) error {
 	id := f.id
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
@@ -318,8 +321,8 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, pri
 	return nil
 }
 
-// printWaitReason prints why a job does not run now and what to do about it, with the same text as the commands
-// show, list and why.
+// printWaitReason prints why a job does not run now and what to do about it, with the same text as "queuectl
+// show", "queuectl list" and "queuectl why".
 func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string) {
 	job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 	if err != nil || isRunning(&job.Job) || present.ParseState(job.State).Ended() {
@@ -372,8 +375,8 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 	return nil
 }
 
-// printUnsuccessfulEnd prints how a job ended that did not complete. On a terminal it always prints. Elsewhere
-// it prints only if the exit code does not explain the end, because the job has a reason or is cancelled.
+// printUnsuccessfulEnd prints how a job ended, if the job did not complete. Without a terminal, it prints this
+// only for a job that has a reason or is cancelled, because the exit code does not explain such an end.
 func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, present.StateWithReason(j))
 	switch {
@@ -405,7 +408,7 @@ func (a *App) explainFollowError(ctx context.Context, c *control.Client, id stri
 		"with: queuectl attach %s", id, err, id)
 }
 
-// jobExit returns the exit code of the command run for a job that has ended.
+// jobExit returns the exit code of "queuectl run" for a job that has ended.
 func jobExit(j *control.Job) int {
 	switch reason := queue.Reason(queue.ValueOr(j.Reason, "")); {
 	case j.State == queue.Completed.String():

@@ -134,7 +134,7 @@ func (s *Selection) Params(cmd *cobra.Command, ids []string) (control.Selection,
 	return p, nil
 }
 
-// selectingFlag returns the first flag with which the user selected jobs, or "" without such a flag.
+// selectingFlag returns the first flag with which the user selected jobs.
 func (s *Selection) selectingFlag(cmd *cobra.Command) string {
 	for _, name := range []string{"all", "state", "failed", cmp.Or(s.LabelFlag, "label"), "queue", "where-queue", "batch",
 		"user", "older-than"} {
@@ -225,8 +225,9 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 	return a.confirmBulk(cmd, outcome, everything, ids, p.DryRun, asks, step)
 }
 
-// confirmBulk executes a bulk command with the function step. If asks is true, it first counts the jobs with
-// dry runs, and asks the user for confirmation on a terminal. everything is as for RunBulk.
+// confirmBulk executes a bulk command with the function step, which sends one request. If asks is true, it
+// first counts the jobs with dry runs, and asks the user for confirmation on a terminal. everything is as for
+// RunBulk.
 func (a *App) confirmBulk(cmd *cobra.Command, outcome, everything string, ids []string, dryRun, asks bool,
 	step func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
@@ -238,7 +239,7 @@ func (a *App) confirmBulk(cmd *cobra.Command, outcome, everything string, ids []
 			return v, nil
 		})
 	}
-	return with(c, err, func(c *control.Client) error {
+	return useClient(c, err, func(c *control.Client) error {
 		if asks && !dryRun && a.CanAsk() {
 			n := 0
 			for cursor, more := "", true; more; {

@@ -42,14 +42,14 @@ func showVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// show prints jobs. As JSON, it prints an object if one is true, otherwise an array. If before is not 0, it
-// prints only the attempts before that number. It reports missing jobs after it has printed the others.
-func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
-	list := term.NewJSONList(a.Stdout, a.JSONL || one)
+// show prints jobs. As JSON, it prints an object if single is true, otherwise an array. If beforeAttempt is not
+// 0, it prints only earlier attempts. It reports missing jobs after it has printed the others.
+func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, beforeAttempt int, single bool) error {
+	list := term.NewJSONList(a.Stdout, a.JSONL || single)
 	var missing []control.Refusal
 	shown := 0
 	for i := range named {
-		job, err := c.Show(ctx, control.Show{ID: control.JobID(named[i].ID), HistoryBefore: before})
+		job, err := c.Show(ctx, control.Show{ID: control.JobID(named[i].ID), HistoryBefore: beforeAttempt})
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
 			missing = append(missing, control.Refusal{ID: named[i].ID, Code: queue.CodeNotFound, Message: fault.Message(err)})
@@ -94,7 +94,7 @@ func (a *App) jobForJSON(job control.JobDetail) control.JobDetail {
 	return job
 }
 
-// maxShownLines is how many lines of a job's output the command show prints.
+// maxShownLines is how many lines of a job's output "queuectl show" prints.
 const maxShownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {

@@ -326,9 +326,9 @@ func (p *screenPrinter) sections() []section {
 	return []section{running, next, failed, done}
 }
 
-// fitSections removes rows until the parts have at most most lines. It removes one row at a time, from the
-// longest part. If the parts do not fit even with one row each, fitSections removes the last parts.
-func fitSections(parts []section, most int) {
+// fitSections removes rows until the parts together have at most maxLines lines. It removes one row at a time,
+// from the longest part. If the parts do not fit even with one row each, fitSections removes the last parts.
+func fitSections(parts []section, maxLines int) {
 	lines := func() (n int) {
 		for i := range parts {
 			if len(parts[i].rows) > 0 {
@@ -340,7 +340,7 @@ func fitSections(parts []section, most int) {
 		}
 		return n
 	}
-	for lines() > most {
+	for lines() > maxLines {
 		longest := 0
 		for i := range parts {
 			if len(parts[i].rows) >= len(parts[longest].rows) {
@@ -364,7 +364,7 @@ func fitSections(parts []section, most int) {
 	}
 }
 
-// PrintFinding prints one finding of doctor.
+// PrintFinding prints one finding of "queuectl doctor".
 func (a *App) PrintFinding(f *control.Finding) error {
 	level := f.Level
 	if level != "ok" {

@@ -9,7 +9,7 @@ type keyParser struct {
 	tildePending bool // the last key was a tilde after Enter
 }
 
-// keyAction is the request of an escape sequence.
+// keyAction is what an escape sequence requests.
 type keyAction int
 
 const (
@@ -18,9 +18,9 @@ const (
 	actLeave
 )
 
-// parse interprets typed input up to the first escape sequence, and returns the action of that as w. data holds
-// the keys before it, which are for the job. rest holds the keys after it.
-func (k *keyParser) parse(typed []byte) (data []byte, w keyAction, rest []byte) {
+// parse interprets typed input up to the first escape sequence. action is what this sequence requests. data
+// holds the keys before the sequence, which are for the job. rest holds the keys after it.
+func (k *keyParser) parse(typed []byte) (data []byte, action keyAction, rest []byte) {
 	for i, key := range typed {
 		if k.tildePending {
 			k.tildePending = false

@@ -35,9 +35,9 @@ type terminalSession struct {
 	a             *App
 	c             *control.Client
 	f             *followedJob
-	typedInput    chan []byte // input for the job
-	userLeft      chan struct{}
-	endedAttempts chan int // sends the number of the last ended attempt to joinAttempts
+	typedInput    chan []byte   // input for the job
+	userLeft      chan struct{} // closed when the user leaves the job
+	endedAttempts chan int      // sends the number of the last ended attempt to joinAttempts
 
 	mu sync.Mutex
 	// savedState is the original state of the user's terminal while an attempt uses the terminal, and nil
@@ -268,8 +268,8 @@ func (s *terminalSession) redraw(ctx context.Context, attempt int) {
 	s.attach(ctx, attempt, false)
 }
 
-// serveAttempt passes input and size changes to an attempt. It returns the number of the attempt when that has
-// ended, or 0 if ctx ends first.
+// serveAttempt passes input and size changes to an attempt. It returns the number of the last ended attempt
+// when an attempt ends, or 0 if ctx ends first.
 func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)

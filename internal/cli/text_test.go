@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The command run exits with the documented exit code for each outcome of a job.
+// "queuectl run" exits with the documented exit code for each outcome of a job.
 func TestJobExitFollowsContract(t *testing.T) {
 	for _, c := range []struct {
 		state, reason string
@@ -47,8 +47,8 @@ func TestJobExitFollowsContract(t *testing.T) {
 	}
 }
 
-// Each line of output is printed once with its time and its job's id, however the output was split into pieces.
-// With a job's id, only complete lines are printed.
+// logPrinter prints the time and the prefix once for each line, however the output is split into pieces. With a
+// prefix, it also ends the last line.
 func TestEachLineIsMarkedOnce(t *testing.T) {
 	at := control.Time(1_700_000_000_000)
 	for prefix, want := range map[string]string{"": "T ab\nT c\nT \nT d", "j | ": "j | T ab\nj | T c\nj | T \nj | d\n"} {
@@ -79,7 +79,8 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 	}
 }
 
-// A job's text cannot look like a line of show, lists, events or doctor, whatever line breaks it contains.
+// Whatever line breaks a job's text contains, no part of the text looks like a line that queuectl printed
+// itself.
 func TestTextsFakeNoLines(t *testing.T) {
 	const fake = "FAKE"
 	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}
@@ -109,7 +110,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 		},
 		"end": func(a *App) error { a.ExitCode, a.Stderr = 1, a.Stdout; a.printUnsuccessfulEnd(&j); return nil },
 	} {
-		got := printed(t, print)
+		got := capturePrint(t, print)
 		for _, b := range breaks {
 			if strings.Contains(got, b+fake) {
 				t.Errorf("%s: got %q, which has a line that it did not begin", name, got)
@@ -122,8 +123,8 @@ func TestTextsFakeNoLines(t *testing.T) {
 	}
 }
 
-// printed returns what the function print prints if the output is not a terminal.
-func printed(t *testing.T, print func(*App) error) string {
+// capturePrint returns what the function print prints if the output is not a terminal.
+func capturePrint(t *testing.T, print func(*App) error) string {
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
@@ -162,8 +163,8 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 	}
 }
 
-// In a pipe too, the text of a job is printed completely. All invisible characters and colours are escaped,
-// except joiners in emoji.
+// If the output is a pipe, the text of a job is printed completely too. All invisible characters and colours
+// are escaped, except joiners in emoji.
 func TestTextsInAPipeAreEscaped(t *testing.T) {
 	const (
 		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"
@@ -200,12 +201,12 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil})
 		}},
 	} {
-		got := printed(t, c.print)
+		got := capturePrint(t, c.print)
 		if n := strings.Count(got, want); n != c.times {
 			t.Errorf("%s: got %q, which has %q %d times, want %d times", name, got, want, n, c.times)
 		}
 	}
-	if got := printed(t, func(a *App) error { a.Raw = true; return a.showJob(&shown) }); strings.Count(got,
+	if got := capturePrint(t, func(a *App) error { a.Raw = true; return a.showJob(&shown) }); strings.Count(got,
 		"a\u200bb\x1b[31mc") != 7 {
 		t.Errorf("show --raw: got %q, want the text as it is", got)
 	}

@@ -102,8 +102,8 @@ func verbTable() []Verb {
 	}
 }
 
-// mergeVerbs returns the table of commands with the rows of one program. A row replaces the row of the same
-// name. If there is no such row, it is added at the end.
+// mergeVerbs returns the table of commands with the rows of one program. A row of the program sets Build in the
+// row of the same name. If the table has no row of that name, the row is added at the end.
 func mergeVerbs(own []Verb) []Verb {
 	list := verbTable()
 	for _, v := range own {

@@ -117,6 +117,7 @@ func isRunning(j *control.Job) bool { return j.State == queue.Processing.String(
 // waitMargin is how much longer than the timeout the client waits, so that the service can report the timeout.
 const waitMargin = time.Second
 
+// wait sends the request p, prints the jobs that have ended, and sets the exit code from them.
 func (a *App) wait(ctx context.Context, p control.Wait) error {
 	return a.WithClient(func(c *control.Client) error {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)

@@ -19,15 +19,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file implements the command wait for any number of jobs. It reads the number of the newest event, then
+// This file implements "queuectl wait" for any number of jobs. It reads the number of the newest event, then
 // the jobs, and then follows the events after that number with a Follower. So it misses no end of a job. For a
 // few named jobs, wait.go uses the protocol's method wait instead.
 
-// waitFlags are the flags of the command wait that do not select jobs.
+// waitFlags are the flags of "queuectl wait" that do not select jobs.
 // See docs/decisions/0064.
 type waitFlags struct {
 	anyJob     bool
-	timeout    time.Duration // 0 means that wait has no timeout
+	timeout    time.Duration // 0 means no timeout
 	progress   bool
 	jobLogPath string
 	batch      string // name of the batch; "" if the flag --batch is not used
@@ -40,17 +40,17 @@ type waiter struct {
 	a              *App
 	c              *control.Client
 	startedAt      time.Time
-	jobs           []control.Job // the jobs in the user's order, updated by events
-	index          map[int64]int // index in jobs, by the job's sequence number
-	hasEnded       []bool
-	failedCount    int // number of jobs that did not complete
-	doneCount      int
-	initiallyEnded int // number of jobs that had already ended when the wait began
-	retryingSeqs   map[int64]bool
+	jobs           []control.Job   // the jobs in the user's order, updated by events
+	index          map[int64]int   // index in jobs, by the job's sequence number
+	hasEnded       []bool          // whether a job has ended, by its index in jobs
+	failedCount    int             // number of jobs that did not complete
+	doneCount      int             // number of jobs that have ended
+	initiallyEnded int             // number of jobs that had already ended when the wait began
+	retryingSeqs   map[int64]bool  // sequence numbers of the failed jobs that will be retried
 	waitCtx        context.Context // ends at the timeout and when the user interrupts the wait
 	lastEndedIndex int             // index in jobs of the job that ended last
 	unprintedIDs   []string        // ids of ended jobs that were not printed yet, with --jsonl
-	log            *JobLog
+	log            *JobLog         // nil without --joblog
 }
 
 // waitMany waits until all jobs have ended or, with waitFlags.anyJob, one of them. since is the number of an

@@ -18,8 +18,9 @@ import (
 )
 
 var (
-	mu             sync.Mutex
-	hits           = map[string]int{} // number of calls of Hit by name; guarded by mu
+	mu   sync.Mutex
+	hits = map[string]int{} // number of calls of Hit by name; guarded by mu
+	// enabledActions maps the names in QUEUECTL_FAILPOINTS to their actions.
 	enabledActions = func() map[string]string {
 		m := map[string]string{}
 		for entry := range strings.SplitSeq(os.Getenv("QUEUECTL_FAILPOINTS"), ",") {

@@ -33,12 +33,14 @@ func IsHeld(path string) (bool, error) {
 	return !ok && err == nil, err
 }
 
-func open(path string, share, how uint32) (f *os.File, ok bool, err error) {
+// open opens a file for reading and writing. ok is false if another process has the file open in a way that
+// share or the other process forbids.
+func open(path string, share, disposition uint32) (f *os.File, ok bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return nil, false, &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, share, nil, how,
+	h, err := windows.CreateFile(name, windows.GENERIC_READ|windows.GENERIC_WRITE, share, nil, disposition,
 		windows.FILE_ATTRIBUTE_NORMAL, 0)
 	switch {
 	case errors.Is(err, windows.ERROR_SHARING_VIOLATION):

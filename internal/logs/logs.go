@@ -76,7 +76,7 @@ func RunnerLogger(w *os.File) *slog.Logger {
 // the journal adds the time. Each attribute is also a field, such as QUEUECTL_JOB. If the journal accepts no
 // fields, the handler writes the message to a stream, with a priority prefix (sd-daemon(3)).
 type journal struct {
-	text   slog.Handler
+	text   slog.Handler // formats the message
 	output *journalOut
 	fields map[string]string // fields of every record, from WithAttrs; no handler changes the map
 	prefix string            // prefix of field names; it includes the names of the groups

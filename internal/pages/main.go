@@ -41,7 +41,7 @@ func main() {
 			wrong = true
 		}
 	}
-	if inStep, err := writePicture(*check); !inStep {
+	if upToDate, err := writePicture(*check); !upToDate {
 		fmt.Fprintln(os.Stderr, err)
 		wrong = true
 	}
@@ -62,8 +62,8 @@ func queuectldOutput(args ...string) string {
 	return string(out)
 }
 
-// timeSyntax describes the forms of durations and times. A test of package cli checks that the program
-// accepts all of them.
+// timeSyntax describes the forms of durations and times. A test of package when checks that the program accepts
+// all of them.
 //
 //go:embed durations_and_times.md
 var timeSyntax string

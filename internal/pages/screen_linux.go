@@ -82,7 +82,7 @@ func captureScreen() (text string, err error) {
 	}
 	for _, words := range exampleCommands {
 		out, err := command(words...).CombinedOutput()
-		// Ignore a failure of the command wait, because it exits with the exit code of a job.
+		// Ignore a failure of "queuectl wait", because it exits with the exit code of a job.
 		if err != nil && words[0] != "wait" {
 			return "", fmt.Errorf("%q: %w: %s", words, err, out)
 		}
@@ -108,8 +108,8 @@ func runOnTerminal(cmd *exec.Cmd) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	person := os.NewFile(uintptr(master), "terminal")
-	defer person.Close()
+	screen := os.NewFile(uintptr(master), "terminal")
+	defer screen.Close()
 	number, err := unix.IoctlGetUint32(master, unix.TIOCGPTN)
 	err = errors.Join(err, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0),
 		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: lines, Col: columns}))
@@ -127,6 +127,6 @@ func runOnTerminal(cmd *exec.Cmd) (string, error) {
 	}
 	// Close this process's descriptor of the terminal, so that reading ends when the program ends.
 	tty.Close()
-	raw, _ := io.ReadAll(person) // ignore the error that reading returns when the program has ended
+	raw, _ := io.ReadAll(screen) // ignore the error that reading returns when the program has ended
 	return strings.ReplaceAll(string(raw), "\r\n", "\n"), cmd.Wait()
 }

@@ -28,6 +28,7 @@ const style = `<style>
 </style>
 `
 
+// colour matches a sequence that sets colours on a terminal.
 var colour = regexp.MustCompile("\x1b\\[([0-9;]*)m")
 
 // renderSVG returns a terminal's content as an SVG.
@@ -86,7 +87,7 @@ const pictureName = "docs/screen.svg"
 // writePicture creates the picture of the default screen again if the text of the screen has changed. With
 // check it only reports whether the picture is up to date. On systems that cannot create the picture, it does
 // nothing.
-func writePicture(check bool) (inStep bool, err error) {
+func writePicture(check bool) (upToDate bool, err error) {
 	shown, err := captureScreen()
 	if errors.Is(err, errors.ErrUnsupported) {
 		return true, nil

@@ -102,6 +102,7 @@ func asPipe(c net.Conn) (*conn, error) {
 var errTooManyUnidentified = errors.New(
 	"too many other programs are connected without having sent a request; try again later")
 
+// readAhead reads the client's first bytes into peekedBytes, so that Windows can identify the client.
 func (c *conn) readAhead() error {
 	select {
 	case c.identifySlots <- struct{}{}:
@@ -267,11 +268,11 @@ func AccessDescriptor(clients ...*windows.SID) string {
 
 // HungUp reports whether the other end of a pipe is closed.
 func HungUp(c net.Conn) bool {
-	p, ok := c.(*conn)
-	if !ok {
+	p, isPipe := c.(*conn)
+	if !isPipe {
 		return true
 	}
 	var waiting uint32
-	there, _, _ := peekProc.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&waiting)), 0)
-	return there == 0
+	ok, _, _ := peekProc.Call(uintptr(p.handle()), 0, 0, 0, uintptr(unsafe.Pointer(&waiting)), 0)
+	return ok == 0
 }

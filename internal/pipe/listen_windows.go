@@ -34,10 +34,10 @@ const (
 // See docs/decisions/0088.
 type Listener struct {
 	name          string
-	stopEvent     windows.Handle // event that stops the goroutine of acceptClients
-	clientPipes   chan windows.Handle
-	acceptErrs    chan error // an error of acceptClients, which waits until Accept has received it
-	identifySlots chan struct{}
+	stopEvent     windows.Handle      // event that stops the goroutine of acceptClients
+	clientPipes   chan windows.Handle // instances whose clients wait for a call of Accept
+	acceptErrs    chan error          // an error of acceptClients, which waits until Accept has received it
+	identifySlots chan struct{}       // semaphore that bounds concurrent calls of readAhead
 
 	// connectOverlapped belongs to the pipe instance that waits for a client. The kernel writes to it, so it
 	// must be on the heap, where it does not move. A field of Listener is on the heap.
@@ -78,13 +78,13 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// createFirst creates the first instance of a pipe. If the name is free, it does so with the function first.
+// createFirst creates the first instance of a pipe. If the name is free, it does so with the function create.
 // The name of a dead server still exists while a client keeps its end open. In that case dead returns true, and
-// createFirst takes over the name with the function again.
-func createFirst(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
+// createFirst takes over the name with the function takeOver.
+func createFirst(create, takeOver func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
 	err = retry(func() error {
-		if h, err = first(); isNameTaken(err) && dead() {
-			h, err = again()
+		if h, err = create(); isNameTaken(err) && dead() {
+			h, err = takeOver()
 		}
 		return err
 	})
@@ -112,6 +112,7 @@ func takeOverName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle,
 	return h, nil
 }
 
+// isNameTaken reports whether err means that another server uses the name of the pipe.
 func isNameTaken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
@@ -132,7 +133,7 @@ func retry(try func() error) error {
 
 // newInstance creates a pipe instance for one client. Windows uses only the security descriptor of the
 // first instance.
-func newInstance(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
+func newInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
 		return 0, err
@@ -140,7 +141,7 @@ func newInstance(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (wi
 	const mode = windows.PIPE_TYPE_MESSAGE | windows.PIPE_READMODE_BYTE | windows.PIPE_REJECT_REMOTE_CLIENTS
 	sa := windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}
 	h, err := windows.CreateNamedPipe(name16,
-		windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|first, mode,
+		windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|extraFlags, mode,
 		windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
 	if err != nil {
 		return 0, err

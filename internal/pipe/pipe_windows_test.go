@@ -20,10 +20,12 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
+// nameOf returns the name of the pipe that a test uses.
 func nameOf(t *testing.T) string {
 	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())
 }
 
+// listen serves the pipe of a test.
 func listen(t *testing.T, sddl string) *Listener {
 	t.Helper()
 	l, err := Listen(nameOf(t), sddl)

@@ -30,12 +30,12 @@ func HasExpired(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && !at.Time().After(now)
 }
 
-// dueText returns the time at which something is due, and how much time is left.
+// dueText returns a text like "due Mon 23 Nov 03:00 CET, in 10h".
 func dueText(due, now time.Time) string {
 	return timeWithResult("due ", due, now, ", so the job can start now")
 }
 
-// ExpiryText returns when something expires, with the time left.
+// ExpiryText returns a text like "expires Mon 23 Nov 03:12 CET, in 11h". at is when a job expires.
 func ExpiryText(at, now time.Time) string {
 	return timeWithResult("expires ", at, now, ", so it will not run")
 }
@@ -121,6 +121,7 @@ func DashIfNil[T any](p *T) string { return textOr(p, "-") }
 // EmptyIfNil formats a value. It returns "" for nil.
 func EmptyIfNil[T any](p *T) string { return textOr(p, "") }
 
+// textOr formats a value, or returns absent for nil.
 func textOr[T any](p *T, absent string) string {
 	if p == nil {
 		return absent
@@ -136,12 +137,13 @@ func ApproxDuration(ms int64) string {
 	return queue.FormatDuration((time.Duration(ms) * time.Millisecond).Round(10 * time.Millisecond))
 }
 
+// DashIfEmpty returns the text, or "-" if it is empty.
 func DashIfEmpty(text string) string {
 	return cmp.Or(text, "-")
 }
 
-// ClockTime formats a time for a page that names the zone elsewhere. It contains the seconds if the time is
-// today, otherwise the date. It returns "" for 0.
+// ClockTime formats a time for a page that names the zone elsewhere. The result contains the seconds if the
+// time is today, otherwise the date. It returns "" for 0.
 func ClockTime(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
@@ -182,8 +184,8 @@ func formatIfKnown[T any](p *T, format func(T) string) string {
 // RunTimeText formats a duration in milliseconds like ApproxDuration. It returns "" if the duration is unknown.
 func RunTimeText(ms *int64) string { return formatIfKnown(ms, ApproxDuration) }
 
-// DurationText formats a duration in milliseconds like RoughDuration. It returns "" if the duration is unknown
-// or less than a second.
+// DurationText formats a duration in milliseconds like RoughDuration. If the duration is less than a second, it
+// formats the duration like ApproxDuration. It returns "" if the duration is unknown.
 func DurationText(ms *int64) string {
 	if ms == nil || *ms < 1000 {
 		return RunTimeText(ms)

@@ -9,17 +9,17 @@ import (
 
 // CountsText returns the number of all jobs, and the number of jobs in each of these states. It omits states
 // without jobs.
-func CountsText(all int, count func(state string) int64, states ...string) string {
+func CountsText(total int, count func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
 		parts = append(parts, CountText(count(state), state))
 	}
-	return strings.TrimSuffix(JobsText(all)+": "+JoinTexts(parts...), ": ")
+	return strings.TrimSuffix(JobsText(total)+": "+JoinTexts(parts...), ": ")
 }
 
 // JoinTexts joins the texts that are not empty with commas.
-func JoinTexts(all ...string) string {
-	return strings.Join(slices.DeleteFunc(all, func(n string) bool { return n == "" }), ", ")
+func JoinTexts(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(n string) bool { return n == "" }), ", ")
 }
 
 // CountText returns a text like "3 dead", or "" if n is 0.
@@ -44,6 +44,7 @@ func PluralWith(n int64, what string, number func(int64) string) string {
 	return number(n) + " " + what
 }
 
+// SizeText formats a number of bytes, like "1.5 MiB".
 func SizeText(n int64) string {
 	switch {
 	case n >= 1<<30:
@@ -56,20 +57,20 @@ func SizeText(n int64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
 }
 
-// UsageText says how many bytes are used and how many may be used. If most is 0, the number is unlimited.
-func UsageText(n, most int64) string {
-	if most == 0 {
-		return SizeText(n) + " used"
+// UsageText says how many bytes are used and how many may be used. If limit is 0, the use is unlimited.
+func UsageText(used, limit int64) string {
+	if limit == 0 {
+		return SizeText(used) + " used"
 	}
-	return SizeText(n) + " of " + SizeText(most) + " used"
+	return SizeText(used) + " of " + SizeText(limit) + " used"
 }
 
 // MaxAttemptsText describes how many attempts new jobs have at most. It returns "" if that is one.
-func MaxAttemptsText(most int) string {
-	if most < 2 {
+func MaxAttemptsText(maxAttempts int) string {
+	if maxAttempts < 2 {
 		return ""
 	}
-	return fmt.Sprintf("; up to %d attempts", most)
+	return fmt.Sprintf("; up to %d attempts", maxAttempts)
 }
 
 // JobsText formats a number of jobs.

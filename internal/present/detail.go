@@ -21,8 +21,8 @@ func removedInput(fields []string) string {
 	return strings.Join(fields, ", ") + " (to free space; this job cannot run again)"
 }
 
-// WaitReason returns why a job does not run now, with the same text as the command why. It returns "" if the
-// job runs, waits for nothing or has ended.
+// WaitReason returns why a job does not run now, with the same text as "queuectl why". It returns "" if the job
+// runs, waits for nothing or has ended.
 func WaitReason(j *control.Job) string {
 	if j.WaitsFor == nil {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// The command show prints the input file, and an output limit that is not the default.
+// "queuectl show" prints the input file, and an output limit that is not the default.
 func TestShowListsSettings(t *testing.T) {
 	rows := settingRows(&control.JobDetail{Spec: map[string]any{
 		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0},
@@ -60,7 +60,8 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 	}
 }
 
-// A reason that ends at a time contains that time with its zone, and with its date unless that is today.
+// If it is known when a reason ends, the text contains that time with its zone, and with its date unless that
+// is today.
 func TestReasonNamesTheDayAndZone(t *testing.T) {
 	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
 	for wait, layout := range map[time.Duration]string{

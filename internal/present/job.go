@@ -18,6 +18,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// JobRow returns the row of a job in the list of jobs.
 func JobRow(j *control.Job) []string {
 	return []string{j.ID, stateWithPause(j), j.Queue, j.Node, relevantTimeText(j, time.Now()),
 		cmp.Or(RunTimeText(j.RunTimeMS), "-"),
@@ -46,7 +47,7 @@ func relevantTimeText(j *control.Job, now time.Time) string {
 // DueTime returns the earliest time at which a waiting job, or its next attempt, can start.
 func DueTime(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 
-// WaitReasonOrDue returns why a waiting job does not start, with the same text as the command why. If it waits
+// WaitReasonOrDue returns why a waiting job does not start, with the same text as "queuectl why". If it waits
 // only for a time, WaitReasonOrDue returns when the job is due. It returns "" if the job does not wait, or if
 // only its state is known.
 func WaitReasonOrDue(j *control.Job, now time.Time) string {
@@ -212,6 +213,7 @@ func StateWithReason(j *control.Job) string {
 	return j.State + " (" + *j.Reason + ")"
 }
 
+// LabelsText formats labels as NAME=VALUE, separated by spaces.
 func LabelsText(m map[string]string) string { return formatMap(m, " ") }
 
 // ParseState returns the state with a name, or 0 if the name is unknown.

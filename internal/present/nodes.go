@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
+// GateColumns lists the headings of the list of gates.
 var GateColumns = []string{"KEY", "KIND", "USED", "LIMIT", "JOBS", "OWNER", "SET BY"}
 
 // GateRow formats a gate as a row of the table.
@@ -31,6 +32,7 @@ func GateRow(g *control.GateView) []string {
 		rule}
 }
 
+// NodeColumns lists the headings of the list of nodes.
 var NodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}
 
 // NodeRow formats a node as a row of the table.

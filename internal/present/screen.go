@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScreenText formats the jobs of a screen, for the commands status and top.
+// ScreenText formats the jobs of a screen, for "queuectl status" and "queuectl top".
 type ScreenText struct {
 	Screen      *control.Screen
 	CurrentTime time.Time
@@ -154,6 +154,7 @@ func DeadText(n int64, number func(int64) string) string {
 	return number(n) + " dead jobs need attention"
 }
 
+// WaitText returns the text for n waiting jobs.
 func WaitText(n string) string { return n + " waiting" }
 
 // StatusCountsText returns the number of jobs in each state that has jobs, and how many attempts end in a

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// WhoamiRows returns the names and values that the command whoami prints about a user.
+// WhoamiRows returns the names and values that "queuectl whoami" prints about a user.
 func WhoamiRows(w *control.Whoami) [][2]string {
 	group := ""
 	if w.GID >= 0 { // on Windows there are no group ids, and GID is negative

@@ -24,11 +24,13 @@ type bill struct {
 	Depends  []dependency `json:"dependencies"`
 }
 
+// metadata says what the bill describes, and when it was made.
 type metadata struct {
 	Time    string    `json:"timestamp"`
 	Subject component `json:"component"`
 }
 
+// component is a program, a module or the standard library.
 type component struct {
 	Type       string      `json:"type"`
 	Ref        string      `json:"bom-ref"`
@@ -41,6 +43,7 @@ type component struct {
 	Programs   []component `json:"components,omitempty"`
 }
 
+// hash is the checksum of a component.
 type hash struct {
 	Algorithm string `json:"alg"`
 	Content   string `json:"content"`
@@ -57,6 +60,7 @@ type property struct {
 	Value string `json:"value"`
 }
 
+// dependency lists the components that the component Ref contains.
 type dependency struct {
 	Ref       string   `json:"ref"`
 	DependsOn []string `json:"dependsOn"`
@@ -77,7 +81,7 @@ func writeBOM(out io.Writer, args []string) error {
 		if err != nil {
 			return err
 		}
-		p, err := program(file, version, info)
+		p, err := programComponent(file, version, info)
 		if err != nil {
 			return err
 		}
@@ -112,8 +116,8 @@ func newComponent(componentType, name, path, version string) component {
 	return component{Type: componentType, Ref: purl, Name: name, Version: version, PURL: purl}
 }
 
-// program returns the component for one of queuectl's programs.
-func program(file, version string, info *debug.BuildInfo) (component, error) {
+// programComponent returns the component for one of queuectl's programs.
+func programComponent(file, version string, info *debug.BuildInfo) (component, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return component{}, err
@@ -141,8 +145,8 @@ func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, er
 	}
 	parts := []component{std}
 	for _, m := range info.Deps {
-		c := module(m)
-		if c.Licences, err = identifyLicences(filepath.Join(modules, moduleCacheDir(linked(m)))); err != nil {
+		c := moduleComponent(m)
+		if c.Licences, err = identifyLicences(filepath.Join(modules, moduleCacheDir(linkedModule(m)))); err != nil {
 			return nil, err
 		}
 		parts = append(parts, c)
@@ -188,6 +192,7 @@ func licenceIDs(text string) (ids []string) {
 	return ids
 }
 
+// spdx returns the licences with these SPDX identifiers.
 func spdx(ids ...string) []licence {
 	list := make([]licence, len(ids))
 	for i, id := range ids {
@@ -196,17 +201,17 @@ func spdx(ids ...string) []licence {
 	return list
 }
 
-// linked returns the module that is linked into the program: the replacement of m if there is one, otherwise m.
-func linked(m *debug.Module) *debug.Module {
+// linkedModule returns the module that is linked into the program: the replacement of m if there is one, otherwise m.
+func linkedModule(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace
 	}
 	return m
 }
 
-// module returns the component for a module, without its licences.
-func module(m *debug.Module) component {
-	m = linked(m)
+// moduleComponent returns the component for a module, without its licences.
+func moduleComponent(m *debug.Module) component {
+	m = linkedModule(m)
 	c := newComponent("library", m.Path, m.Path, m.Version)
 	if m.Sum != "" {
 		c.Properties = []property{{"go:sum", m.Sum}}

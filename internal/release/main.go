@@ -32,6 +32,7 @@ func main() {
 	}
 }
 
+// run writes the part of the release that the arguments name.
 func run(args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("no part given; use one of: bom, changelog, docs, licences, notes, zip")

@@ -69,8 +69,8 @@ func TestModules(t *testing.T) {
 	purl := "pkg:golang/github.com/BurntSushi/toml@v1.6.0"
 	want := component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl,
 		Properties: []property{{"go:sum", m.Sum}}}
-	if got := module(&debug.Module{Path: "example.org/old", Version: "v1.0.0", Replace: m}); !reflect.DeepEqual(got,
-		want) {
+	old := &debug.Module{Path: "example.org/old", Version: "v1.0.0", Replace: m}
+	if got := moduleComponent(old); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

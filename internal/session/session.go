@@ -31,8 +31,8 @@ func MarkSession(ctx context.Context) context.Context { return context.WithValue
 // Done returns a channel that is closed when the context of MarkSession ends, for example because the
 // session ends. It returns nil if ctx is not derived from such a context.
 func Done(ctx context.Context) <-chan struct{} {
-	if of, known := ctx.Value(key{}).(context.Context); known {
-		return of.Done()
+	if marked, known := ctx.Value(key{}).(context.Context); known {
+		return marked.Done()
 	}
 	return nil
 }
@@ -43,7 +43,8 @@ func IsEnding(ctx context.Context) bool { return endedWith(ctx, ErrSessionEnding
 // ConsoleClosed reports whether the user has closed the console window. ctx must be derived from MarkSession.
 func ConsoleClosed(ctx context.Context) bool { return endedWith(ctx, ErrConsoleClosed) }
 
+// endedWith reports whether the context of MarkSession has ended with the cause why.
 func endedWith(ctx context.Context, why error) bool {
-	of, known := ctx.Value(key{}).(context.Context)
-	return known && errors.Is(context.Cause(of), why)
+	marked, known := ctx.Value(key{}).(context.Context)
+	return known && errors.Is(context.Cause(marked), why)
 }

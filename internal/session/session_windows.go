@@ -39,6 +39,7 @@ func Notify(parent context.Context, level uintptr) (ctx context.Context, stop fu
 	return notify(parent, level, !known || session != 0)
 }
 
+// notify implements Notify. It creates a window only if windowed is true.
 func notify(parent context.Context, level uintptr, windowed bool) (ctx context.Context, stop func(), err error) {
 	// Ignore an error, because the level only affects the order of notifications.
 	setProcessShutdownParameters.Call(level, 0)
@@ -74,6 +75,7 @@ var (
 	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
 )
 
+// handleConsoleEvent records a console event. It returns 0, so that Windows also calls the next handler.
 func handleConsoleEvent(event uintptr) (handled uintptr) {
 	lastEvent.Store(uint32(event))
 	return 0
@@ -83,8 +85,8 @@ func handleConsoleEvent(event uintptr) (handled uintptr) {
 type window struct {
 	onSessionEnd   func()
 	onConsoleClose func()
-	done           chan struct{}
-	thread         uintptr // id of the thread that receives the window's messages
+	done           chan struct{} // closed when Notify's stop is called
+	thread         uintptr       // id of the thread that receives the window's messages
 }
 
 // listen waits for a notification from the console, which package signal delivers to events.
@@ -102,9 +104,9 @@ func (w *window) listen(events chan os.Signal) {
 	}
 }
 
-// run creates the window and sends the error, or nil, to the channel made. It then handles the window's
+// run creates the window and sends the error, or nil, to the channel created. It then handles the window's
 // messages until w.done is closed.
-func (w *window) run(made chan<- error) {
+func (w *window) run(created chan<- error) {
 	runtime.LockOSThread() // Windows sends the messages to this thread, which ends with the goroutine
 	w.thread = uintptr(windows.GetCurrentThreadId())
 	module, _, _ := getModuleHandle.Call(0)
@@ -119,11 +121,11 @@ func (w *window) run(made chan<- error) {
 		window, _, err = createWindow.Call(0, atom, 0, 0, 0, 0, 0, 0, 0, 0, module, 0)
 	}
 	if window == 0 {
-		made <- fmt.Errorf("cannot create the window that receives the logoff message: %w", err)
+		created <- fmt.Errorf("cannot create the window that receives the logoff message: %w", err)
 		return
 	}
 	defer destroyWindow.Call(window)
-	made <- nil
+	created <- nil
 	for m := new(message); ; {
 		if more, _, _ := getMessage.Call(uintptr(unsafe.Pointer(m)), 0, 0, 0); int32(more) <= 0 {
 			return
@@ -138,20 +140,20 @@ func (w *window) run(made chan<- error) {
 }
 
 // handleMessage handles a message of the window.
-func (w *window) handleMessage(window uintptr, what uint32, yes, why uintptr) uintptr {
+func (w *window) handleMessage(window uintptr, messageID uint32, ending, reason uintptr) uintptr {
 	// Windows sends the same message if an installer wants to replace a file. The session does not end then.
-	ofSession := why&closeApp == 0 || why&(logoff|critical) != 0
+	ofSession := reason&closeApp == 0 || reason&(logoff|critical) != 0
 	switch {
-	case what == wmQueryEndSession && ofSession:
+	case messageID == wmQueryEndSession && ofSession:
 		return 1
-	case what == wmEndSession && ofSession && yes != 0:
+	case messageID == wmEndSession && ofSession && ending != 0:
 		w.onSessionEnd()
 		<-w.done // Windows may end the process when this function returns, so wait for stop
 		return 0
-	case what == wmQueryEndSession, what == wmEndSession, what == wmClose:
+	case messageID == wmQueryEndSession, messageID == wmEndSession, messageID == wmClose:
 		return 0
 	}
-	r, _, _ := defWindowProc.Call(window, uintptr(what), yes, why)
+	r, _, _ := defWindowProc.Call(window, uintptr(messageID), ending, reason)
 	return r
 }
 

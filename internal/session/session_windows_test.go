@@ -13,13 +13,13 @@ import (
 )
 
 var (
-	findWindow  = user32.NewProc("FindWindowExW")
-	sendTimeout = user32.NewProc("SendMessageTimeoutW")
-	parameters  = kernel32.NewProc("GetProcessShutdownParameters")
+	findWindow       = user32.NewProc("FindWindowExW")
+	sendTimeout      = user32.NewProc("SendMessageTimeoutW")
+	getShutdownLevel = kernel32.NewProc("GetProcessShutdownParameters")
 )
 
-// found returns the invisible window of this process, or 0 without such a window.
-func found() (window uintptr) {
+// findOwnWindow returns the invisible window of this process, or 0 without such a window.
+func findOwnWindow() (window uintptr) {
 	class := windows.StringToUTF16Ptr("queuectl")
 	for {
 		if window, _, _ = findWindow.Call(0, window, uintptr(unsafe.Pointer(class)), 0); window == 0 {
@@ -33,8 +33,8 @@ func found() (window uintptr) {
 }
 
 // send sends a message to a window and waits up to a second for the answer.
-func send(window uintptr, what uint32, yes, why uintptr) (answer uintptr, answered bool) {
-	ok, _, _ := sendTimeout.Call(window, uintptr(what), yes, why, 0, 1000, uintptr(unsafe.Pointer(&answer)))
+func send(window uintptr, messageID uint32, ending, reason uintptr) (answer uintptr, answered bool) {
+	ok, _, _ := sendTimeout.Call(window, uintptr(messageID), ending, reason, 0, 1000, uintptr(unsafe.Pointer(&answer)))
 	return answer, ok != 0
 }
 
@@ -47,12 +47,12 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		window := found()
+		window := findOwnWindow()
 		if window == 0 {
 			t.Fatal("no window")
 		}
 		var level, flags uint32
-		if parameters.Call(uintptr(unsafe.Pointer(&level)), uintptr(unsafe.Pointer(&flags))); level != ServiceLevel ||
+		if getShutdownLevel.Call(uintptr(unsafe.Pointer(&level)), uintptr(unsafe.Pointer(&flags))); level != ServiceLevel ||
 			flags != 0 {
 			t.Errorf("notified at level %#x, flags %d", level, flags)
 		}
@@ -89,7 +89,7 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 			t.Error("Windows may end the process before it has finished")
 		}
 		stop()
-		if found() != 0 {
+		if findOwnWindow() != 0 {
 			t.Error("the window is still there")
 		}
 	}
@@ -99,8 +99,8 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 // jobs need. Windows notifies the service before its runner, and the runner before jobs.
 func TestOrderOfSessionEnd(t *testing.T) {
 	_, stop, err := notify(t.Context(), RunnerLevel, false)
-	if err != nil || found() != 0 {
-		t.Errorf("a window %#x, %v", found(), err)
+	if err != nil || findOwnWindow() != 0 {
+		t.Errorf("a window %#x, %v", findOwnWindow(), err)
 	}
 	stop()
 	if ServiceLevel <= RunnerLevel || RunnerLevel <= 0x280 {

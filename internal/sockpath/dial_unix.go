@@ -17,9 +17,9 @@ const backlogTimeout = 5 * time.Second
 var ErrBacklogFull = errors.New("the program that listens on the socket accepts connections too slowly; " +
 	"check whether it hangs")
 
-// DialWithin is like Dial with a context that ends after the time most.
-func DialWithin(path string, most time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), most)
+// DialWithin is like Dial with a context that ends after the timeout.
+func DialWithin(path string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	return Dial(ctx, path)
 }

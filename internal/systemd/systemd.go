@@ -114,14 +114,14 @@ type Unit string
 const queryTimeout = time.Second
 
 // systemctl runs systemctl and returns its output, or "" if that fails.
-func systemctl(within time.Duration, args ...string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+func systemctl(timeout time.Duration, args ...string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): systemd sets this variable only for units of a user
 		args = append([]string{"--user"}, args...)
 	}
 	cmd := exec.CommandContext(ctx, "systemctl", args...)
-	cmd.WaitDelay = within
+	cmd.WaitDelay = timeout
 	out, err := cmd.Output()
 	if err != nil {
 		return ""
@@ -131,8 +131,8 @@ func systemctl(within time.Duration, args ...string) string {
 
 // IsStopping reports whether the unit is being stopped and will not be restarted. It returns false if systemd
 // does not answer in time.
-func (u Unit) IsStopping(within time.Duration) bool {
-	for line := range strings.Lines(systemctl(within, "list-jobs", "--no-legend", "--full", "--no-pager")) {
+func (u Unit) IsStopping(timeout time.Duration) bool {
+	for line := range strings.Lines(systemctl(timeout, "list-jobs", "--no-legend", "--full", "--no-pager")) {
 		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
 			return true
 		}
@@ -160,8 +160,8 @@ func (u Unit) IsInactive() bool {
 
 // StopAll stops the units that match a pattern and waits until they have ended. It makes systemd ignore the
 // order of units, because the unit that is being stopped waits for the caller of StopAll.
-func StopAll(pattern string, within time.Duration) {
-	systemctl(within, "--job-mode=ignore-dependencies", "stop", pattern)
+func StopAll(pattern string, timeout time.Duration) {
+	systemctl(timeout, "--job-mode=ignore-dependencies", "stop", pattern)
 }
 
 // MonotonicLine returns the line with the current time that Notify must send together with RELOADING=1. now is

@@ -26,6 +26,7 @@ func OneLine(text string) string {
 	}, text))
 }
 
+// LastLines returns the last n lines of a text.
 func LastLines(s string, n int) string {
 	lines := strings.Split(lineBreaks.Replace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

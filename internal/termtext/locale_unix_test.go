@@ -34,6 +34,7 @@ func TestSignsFollowTheLocale(t *testing.T) {
 	}
 }
 
+// Truncate never returns more than n columns, even if the ellipsis "..." is wider than n.
 func TestCutInASCIIFitsAnyWidth(t *testing.T) {
 	t.Setenv("LC_ALL", "C")
 	for n, want := range []string{"", ".", "..", "...", "a...", "ab..."} {

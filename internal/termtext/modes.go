@@ -31,7 +31,7 @@ type Modes struct {
 type change struct {
 	name string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
 	redo string // sequence that makes the change again
-	undo string
+	undo string // sequence that reverts the change
 	// saved means that the program has saved this changed state, with the cursor or as a mode. It may restore
 	// the state at any time, so Restore always undoes the change.
 	saved bool
@@ -54,12 +54,14 @@ const defaultOnModes = " 2 7 8 25 1034 1035 1046 1070 "
 const watchedModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 1005 1006 1007 1015 1016 1047 1049 " +
 	"2004 2026 2031 2048 9001 "
 
+// alternateScreens lists the private modes that select the alternate screen, which full-screen programs use.
 const alternateScreens = " 47 1047 1049 "
 
 // cancel ends an incomplete sequence or string. It consists of CAN, for most terminals, and the string
 // terminator, for terminals that ignore CAN inside a string.
 const cancel = "\x18\x1b\\"
 
+// contains reports whether a list of words, with spaces around each, contains a word.
 func contains(list, word string) bool { return word != "" && strings.Contains(list, " "+word+" ") }
 
 // Write processes the next piece of output.
@@ -191,18 +193,18 @@ func (m *Modes) applyCSI(s string) {
 
 // applyMode applies an operation to a mode: h sets it, l resets it, s saves it, and r restores it. The prefix
 // of a private mode is "?".
-func (m *Modes) applyMode(prefix, n string, do byte) {
+func (m *Modes) applyMode(prefix, n string, operation byte) {
 	name, private := prefix+n, prefix == "?"
 	usual := contains(defaultOnModes, n)
 	if !private {
 		// Of these modes, 12 (no local echo) and 34 (normal cursor of tmux) are on after a reset.
 		usual = contains(" 12 34 ", n)
 	}
-	on, i := do == 'h', m.find(name)
+	on, i := operation == 'h', m.find(name)
 	switch {
 	case !private && !usual && !contains(" 2 4 20 ", n): // this ANSI mode is not tracked
-	case do == 'r':
-	case do == 's':
+	case operation == 'r':
+	case operation == 's':
 		if i >= 0 {
 			m.changes[i].saved = true
 		}
@@ -219,7 +221,7 @@ func (m *Modes) applyMode(prefix, n string, do byte) {
 				c.name == "=u alternate"
 		})
 	default:
-		undo := "\x1b[" + name + final(!on)
+		undo := "\x1b[" + name + setOrReset(!on)
 		switch {
 		// To undo mode 6 also moves the cursor to the top. The next program must not print there, so move the
 		// cursor to the bottom.
@@ -230,11 +232,12 @@ func (m *Modes) applyMode(prefix, n string, do byte) {
 		case private && contains(alternateScreens, n) && m.saved:
 			undo += "\x1b8"
 		}
-		m.set(name, "\x1b["+name+final(on), undo, on != usual)
+		m.set(name, "\x1b["+name+setOrReset(on), undo, on != usual)
 	}
 }
 
-func final(on bool) string {
+// setOrReset returns the last character of the sequence that sets a mode or, if on is false, resets it.
+func setOrReset(on bool) string {
 	if on {
 		return "h"
 	}
@@ -242,12 +245,12 @@ func final(on bool) string {
 }
 
 // applyKeyboard pushes (>), pops (<) or changes (=) a level of kitty's keyboard protocol.
-func (m *Modes) applyKeyboard(do, params, whole string) {
+func (m *Modes) applyKeyboard(operation, params, whole string) {
 	screen := ""
 	if m.usesAlternateScreen() {
 		screen = " alternate"
 	}
-	switch do {
+	switch operation {
 	case ">":
 		m.push("u"+screen, whole, "\x1b[<u")
 	case "<":
@@ -261,13 +264,14 @@ func (m *Modes) applyKeyboard(do, params, whole string) {
 	}
 }
 
+// find returns the index of the change of a property, or -1.
 func (m *Modes) find(name string) int {
 	return slices.IndexFunc(m.changes, func(c change) bool { return c.name == name })
 }
 
-// set records that a property has changed or, if changed is false, that it is in its state after a reset again.
-// again repeats the change, and undo reverts it.
-func (m *Modes) set(name, again, undo string, changed bool) {
+// set records that a property has changed. If changed is false, the property is again in its state after a
+// reset. redo repeats the change, and undo reverts it.
+func (m *Modes) set(name, redo, undo string, changed bool) {
 	i := m.find(name)
 	switch {
 	case i < 0 && changed:
@@ -278,11 +282,11 @@ func (m *Modes) set(name, again, undo string, changed bool) {
 			most = 3 * maxChanges
 		}
 		if len(m.changes) < most {
-			m.changes = append(m.changes, change{name: name, redo: again, undo: undo})
+			m.changes = append(m.changes, change{name: name, redo: redo, undo: undo})
 		}
 	case i < 0:
 	case changed:
-		m.changes[i].redo = again
+		m.changes[i].redo = redo
 	case m.changes[i].saved:
 		m.changes[i].redo = ""
 	default:
@@ -291,12 +295,13 @@ func (m *Modes) set(name, again, undo string, changed bool) {
 }
 
 // push adds a level to a stack, and pop removes the last n levels.
-func (m *Modes) push(name, again, undo string) {
+func (m *Modes) push(name, redo, undo string) {
 	if len(m.changes) < 2*maxChanges {
-		m.changes = append(m.changes, change{name: name, redo: again, undo: undo})
+		m.changes = append(m.changes, change{name: name, redo: redo, undo: undo})
 	}
 }
 
+// pop removes the last n changes of a property.
 func (m *Modes) pop(name string, n int) {
 	for i := len(m.changes) - 1; i >= 0 && n > 0; i-- {
 		if m.changes[i].name == name {

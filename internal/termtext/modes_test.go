@@ -112,6 +112,7 @@ func TestModesAreUndone(t *testing.T) {
 	}
 }
 
+// anySaved reports whether the program has saved any of the changes.
 func anySaved(m *Modes) bool {
 	for _, c := range m.changes {
 		if c.saved {
@@ -134,7 +135,8 @@ func TestControlsSetTheSameModes(t *testing.T) {
 		c.Write([]byte(printed))
 		all.Write([]byte(printed))
 		kept.Write([]byte(c.Text()))
-		if got, want := sorted(kept.Replay()), sorted(all.Replay()); got != want || kept.FullScreen() != all.FullScreen() {
+		got, want := sortSequences(kept.Replay()), sortSequences(all.Replay())
+		if got != want || kept.FullScreen() != all.FullScreen() {
 			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.FullScreen(), want, all.FullScreen())
 		}
 	})
@@ -151,7 +153,8 @@ func TestControlsSetTheSameModes(t *testing.T) {
 	}
 }
 
-func sorted(s string) string {
+// sortSequences sorts the control sequences in s.
+func sortSequences(s string) string {
 	parts := strings.Split(strings.ReplaceAll(s, "\x0e", "\x1b\x0e"), "\x1b")
 	slices.Sort(parts)
 	return strings.Join(parts, "\x1b")
@@ -220,7 +223,8 @@ func TestControlsReadAsModesDo(t *testing.T) {
 		c.Write([]byte(printed[at:]))
 		all.Write([]byte(printed))
 		kept.Write([]byte(c.Text()))
-		if got, want := sorted(kept.Replay()), sorted(all.Replay()); got != want || kept.FullScreen() != all.FullScreen() {
+		got, want := sortSequences(kept.Replay()), sortSequences(all.Replay())
+		if got != want || kept.FullScreen() != all.FullScreen() {
 			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.FullScreen(), want, all.FullScreen())
 		}
 	})

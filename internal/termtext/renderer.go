@@ -38,14 +38,14 @@ type Renderer struct {
 	inString      bool            // the output is inside a string for the terminal, such as a title
 	output        strings.Builder // finished lines
 	cells         []cell
-	column        int // column of the cursor
-	savedColumn   int // column that the program has saved
-	style         string
+	column        int     // column of the cursor
+	savedColumn   int     // column that the program has saved
+	style         string  // colour sequences that apply to the next character
 	lineDrawing   [2]bool // whether character set 0 or 1 contains line drawings
 	charset       int     // the active character set
 	onAlternate   bool    // the alternate screen is active
-	usedAlternate bool
-	lastCharacter string // the last printed character, which a sequence can repeat
+	usedAlternate bool    // the alternate screen has been entered or left before
+	lastCharacter string  // the last printed character, which a sequence can repeat
 }
 
 // cell is one column of the line.
@@ -119,9 +119,9 @@ func (r *Renderer) End() string {
 func (r *Renderer) consume(text string) int {
 	switch c := text[0]; {
 	case c == 0x1b:
-		return r.escape(text)
+		return r.processEscape(text)
 	case c < ' ' || c == 0x7f:
-		r.control(c)
+		r.processControl(c)
 		return 1
 	case !utf8.FullRuneInString(text):
 		return 0
@@ -132,9 +132,9 @@ func (r *Renderer) consume(text string) int {
 	case char == utf8.RuneError && n == 1:
 		r.putCharacter(string(utf8.RuneError), 1)
 	case char == 0x9b:
-		return r.sequence(text, n)
+		return r.processSequence(text, n)
 	case char == 0x85:
-		r.control('\n')
+		r.processControl('\n')
 	case char == 0x90 || char == 0x98 || char >= 0x9d && char <= 0x9f:
 		r.inString = true
 	case char >= 0x80 && char <= 0x9f:
@@ -152,7 +152,8 @@ func (r *Renderer) consume(text string) int {
 	return n
 }
 
-func (r *Renderer) control(c byte) {
+// processControl processes a control character.
+func (r *Renderer) processControl(c byte) {
 	switch {
 	case c == 0x0e || c == 0x0f:
 		r.charset = int(0x0f - c)
@@ -172,14 +173,14 @@ func (r *Renderer) control(c byte) {
 	}
 }
 
-// escape processes a sequence that begins with ESC.
-func (r *Renderer) escape(text string) int {
+// processEscape processes a sequence that begins with ESC.
+func (r *Renderer) processEscape(text string) int {
 	if len(text) < 2 {
 		return 0
 	}
 	switch c := text[1]; c {
 	case '[':
-		return r.sequence(text, 2)
+		return r.processSequence(text, 2)
 	case ']', 'P', 'X', '^', '_':
 		r.inString = true
 	case '7':
@@ -201,8 +202,9 @@ func (r *Renderer) escape(text string) int {
 	return 2
 }
 
-// sequence processes a control sequence whose parameters begin at index at. It returns the end of the sequence.
-func (r *Renderer) sequence(text string, at int) int {
+// processSequence processes a control sequence whose parameters begin at index at. It returns the index after
+// the sequence.
+func (r *Renderer) processSequence(text string, at int) int {
 	end, complete := sequenceEnd(text, at, '@')
 	if complete {
 		r.applySequence(text[at:end-1], text[end-1])
@@ -332,6 +334,7 @@ func (r *Renderer) applyColour(s string) {
 	}
 }
 
+// moveTo moves the cursor to a column of the current line.
 func (r *Renderer) moveTo(column int) {
 	r.column = max(0, min(column, max(len(r.cells), maxMoveColumns)))
 }

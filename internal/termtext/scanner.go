@@ -26,6 +26,7 @@ func (s *scanner) write(data []byte, found func(string)) {
 	}
 }
 
+// consume processes one byte of the output, like write.
 func (s *scanner) consume(c byte, found func(string)) {
 	c1 := s.c1 && c >= 0x80 && c <= 0x9f
 	s.c1 = c == 0xc2

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// For any widths, a table fits the terminal, uses its full width, and keeps the first and the last
-// column.
+// For any widths, a table fits the terminal, and keeps the first and the last column. A table that fits anyway
+// is not changed.
 func TestTablesFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		widths := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 30).Draw(t, "widths")
@@ -38,10 +38,10 @@ func TestTablesFit(t *testing.T) {
 		chosen bool
 		want   []int
 	}{
-		// These are the columns of the command list.
+		// These are the columns of "queuectl list".
 		{[]int{2, 10, 8, 8, 19, 100}, 80, false, []int{2, 10, 8, 8, 19, 23}},
 		{[]int{2, 10, 8, 8, 19, 100}, 40, false, []int{2, 10, 8, 0, 0, 14}},
-		// These are the columns of the command dlq list.
+		// These are the columns of "queuectl dlq list".
 		{[]int{2, 9, 19, 100, 100}, 80, false, []int{2, 9, 19, 21, 21}},
 		{[]int{2, 9, 19, 100, 100}, 40, false, []int{2, 9, 0, 12, 11}},
 		{[]int{2, 9, 19, 100, 100}, 40, true, []int{2, 8, 8, 7, 7}},

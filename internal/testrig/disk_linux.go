@@ -28,19 +28,19 @@ var DiskServer = map[string]func() int{diskRole: func() int {
 // uses the file disk.img, which a FUSE server serves.
 type Disk struct {
 	testing.TB
-	dir            string // base directory; its subdirectories are fuse (the served files), disk and cut (mount points)
-	WriteLog       *os.File
-	InitialContent []byte // initial content of the disk
+	dir            string   // base directory; its subdirectories are fuse (the served files), disk and cut (mount points)
+	WriteLog       *os.File // file to which the FUSE server logs the writes
+	InitialContent []byte   // initial content of the disk
 	server         *exec.Cmd
-	exit           chan error
-	connection     string // number of the FUSE connection; Abort needs it
+	exit           chan error // receives the error of the server when it ends
+	connection     string     // number of the FUSE connection; Abort needs it
 }
 
 // NewDisk creates and serves a disk of the given size in MiB. If mib is 0, it serves only the file stuck, on
 // which every read hangs.
 func NewDisk(t testing.TB, mib int64) *Disk {
 	t.Helper()
-	dir, err := os.MkdirTemp(shm(), "qd")
+	dir, err := os.MkdirTemp(memoryDir(), "qd")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func NewDisk(t testing.TB, mib int64) *Disk {
 	return d
 }
 
-// shm returns a directory for files in memory, or "" if the system has none.
-func shm() string {
+// memoryDir returns a directory for files in memory, or "" if the system has none.
+func memoryDir() string {
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		return "/dev/shm"
 	}

@@ -68,6 +68,7 @@ func cleanUpOrphan(mountDir string) {
 	}
 }
 
+// attr stores the attributes of a node in a.
 func (d *exportedDir) attr(node uint64, a *fuse.Attr) fuse.Status {
 	a.Ino, a.Nlink, a.Mode = node, 1, syscall.S_IFREG|0o644
 	switch node {

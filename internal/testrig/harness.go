@@ -37,15 +37,16 @@ func Install(t testing.TB, from, dir string) string {
 type Queue struct {
 	testing.TB
 	osSpecific
-	Bin        string
-	Dir        string   // state directory, with slashes, so that a shell reads it unchanged
-	Env        []string // environment variables of the service, in addition to those that Environment returns
-	Store      string   // URL of the PostgreSQL database with the queue; "" means a SQLite database in Dir
-	Cmd        *exec.Cmd
+	Bin        string    // path of the client, queuectl
+	Dir        string    // state directory, with slashes, so that a shell reads it unchanged
+	Env        []string  // environment variables of the service, in addition to those that Environment returns
+	Store      string    // URL of the PostgreSQL database with the queue; "" means a SQLite database in Dir
+	Cmd        *exec.Cmd // the running service; nil if none runs
 	ServiceLog *LockedBuffer
-	Exit       chan error
+	Exit       chan error // receives the result when the service ends
 }
 
+// LockedBuffer is a buffer whose methods may be called concurrently.
 type LockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -90,6 +91,7 @@ func (q *Queue) Start(args ...string) {
 	}
 }
 
+// TryStart is like Start, but returns an error if the service does not get ready.
 func (q *Queue) TryStart(args ...string) error {
 	cmd := q.Serve(append([]string{"serve", "--dir", q.Dir}, args...))
 	cmd.Env = append(Environment(q.Dir), q.Env...)
@@ -204,6 +206,7 @@ func (q *Queue) CLI(args ...string) Result {
 	return q.CLIWithInput("", args...)
 }
 
+// CLIWithInput is like CLI, and passes stdin to the command.
 func (q *Queue) CLIWithInput(stdin string, args ...string) Result {
 	q.Helper()
 	for tries := 1; ; tries++ {
@@ -226,7 +229,7 @@ func (q *Queue) MustCLI(args ...string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// Job contains members of a job in the format of show --json.
+// Job contains some members of a job, as "queuectl show --json" prints it.
 type Job struct {
 	ID         string `json:"id"`
 	State      string `json:"state"`
@@ -252,6 +255,7 @@ type Job struct {
 	} `json:"history"`
 }
 
+// Show returns a job as "queuectl show --json" prints it.
 func (q *Queue) Show(id string) (j Job) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {
@@ -276,9 +280,10 @@ type Wire struct {
 	*Queue
 	net.Conn
 	Reader *bufio.Reader
-	LastID int
+	LastID int // id of the last request
 }
 
+// Dial connects to the service. The connection is closed at the end of the test.
 func (q *Queue) Dial() *Wire {
 	q.Helper()
 	c, err := Dial(q.Dir)

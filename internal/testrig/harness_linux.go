@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	Extension      = "" // suffix of executable files
-	ExitCodeEnded  = -1 // exit code of a job that was ended by a signal; -1 means that it has none
-	NetworkFinding = "is on NFS"
+	Extension      = ""          // suffix of executable files
+	ExitCodeEnded  = -1          // exit code of a job that was ended by a signal; -1 means that it has none
+	NetworkFinding = "is on NFS" // text of the finding of "queuectl doctor" about a directory on a network
 	SocketName     = "queuectl.sock"
 	MkdirCommand   = "mkdir -p" // command that messages recommend to create a directory
 
@@ -28,7 +28,7 @@ const (
 	// multiply their timeouts by TimeoutFactor.
 	JobDivisor, TimeoutFactor = 1, 1
 
-	TreesOutliveRunners = true
+	TreesOutliveRunners = true  // the process trees of jobs continue when their runner is killed
 	HasTerminals        = true  // the service can give jobs a terminal
 	AuditsStop          = false // a stop of the service leaves no audit event, because a signal requests it
 	DataSurvivesClose   = true  // the last data sent on a connection can be read after the peer has closed it

@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	Extension      = ".exe" // suffix of executable files
-	ExitCodeEnded  = 1      // exit code of a job that was ended
-	NetworkFinding = "is on a network drive"
-	MkdirCommand   = "mkdir" // command that messages recommend to create a directory
+	Extension      = ".exe"                  // suffix of executable files
+	ExitCodeEnded  = 1                       // exit code of a job that was ended
+	NetworkFinding = "is on a network drive" // text of the finding of "queuectl doctor" about a directory on a network
+	MkdirCommand   = "mkdir"                 // command that messages recommend to create a directory
 
 	// Starting a process is slow on Windows. Tests divide their number of jobs by JobDivisor and multiply their
 	// timeouts by TimeoutFactor.
@@ -309,12 +309,12 @@ func processStartData(pid int) (commandLine, env string) {
 	commandLine = text(uintptr(unsafe.Pointer(params.CommandLine.Buffer)), uintptr(params.CommandLine.Length))
 	chars := make([]uint16, params.EnvironmentSize/2)
 	if len(chars) > 0 && read(uintptr(params.Environment), unsafe.Pointer(&chars[0]), uintptr(len(chars))*2) {
-		env = strings.ReplaceAll(string(runes(chars)), "\x00", "\n")
+		env = strings.ReplaceAll(string(runesOfUTF16(chars)), "\x00", "\n")
 	}
 	return commandLine, env
 }
 
-func runes(chars []uint16) (list []rune) {
+func runesOfUTF16(chars []uint16) (list []rune) {
 	for _, c := range chars {
 		list = append(list, rune(c))
 	}
@@ -503,7 +503,7 @@ var homePaths = regexp.MustCompile(`~[^ :;"']*`)
 // defaults matches the output lines of settings that have their default value.
 var defaults = regexp.MustCompile(`(?m)^\S+ +default  .*\n`)
 
-// UnixOutput returns the output of a line in the form that it has on Unix, which the scripts contain.
+// UnixOutput returns the output of a script's line in the form that Unix prints.
 func (s *Shell) UnixOutput(text string) string {
 	text = strings.NewReplacer(
 		pipeName(filepath.Join(s.Home, ".local", "state", "queuectl")), "~/.local/state/queuectl/queuectl.sock",

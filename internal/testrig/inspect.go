@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// diagnosis contains the findings of the command doctor.
+// diagnosis contains the findings of "queuectl doctor".
 type diagnosis struct {
 	Level    string
 	Findings []struct{ Check, Level, Message, Next string }
 }
 
+// Doctor runs "queuectl doctor" and returns its findings. It checks that the exit code matches them.
 func (q *Queue) Doctor(args ...string) diagnosis {
 	q.Helper()
 	r := q.CLI(append([]string{"doctor", "--json"}, args...)...)
@@ -31,9 +32,9 @@ func (q *Queue) Doctor(args ...string) diagnosis {
 	return d
 }
 
-// CheckFinding checks that doctor reports a failure of the given check. The message or the advice of the
-// failure must contain wantText. The text planted describes the fault that the test has caused.
-func (q *Queue) CheckFinding(planted, check, wantText string, args ...string) {
+// CheckFinding checks that "queuectl doctor" reports a failure of the given check. The message or the advice of
+// the failure must contain wantText. The text fault describes what the test has broken.
+func (q *Queue) CheckFinding(fault, check, wantText string, args ...string) {
 	q.Helper()
 	d := q.Doctor(args...)
 	for _, f := range d.Findings {
@@ -41,10 +42,10 @@ func (q *Queue) CheckFinding(planted, check, wantText string, args ...string) {
 			return
 		}
 	}
-	q.Errorf("%s: doctor reports no such failure: %+v", planted, d)
+	q.Errorf("%s: doctor reports no such failure: %+v", fault, d)
 }
 
-// CheckHealthy checks that doctor reports no failure. The text when appears in the error.
+// CheckHealthy checks that "queuectl doctor" reports no failure. The text when appears in the error.
 func (q *Queue) CheckHealthy(when string) {
 	q.Helper()
 	if d := q.Doctor("--verify"); d.Level == "failure" {
@@ -109,13 +110,14 @@ func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, end func()
 	return bufio.NewScanner(pipe), func() { cmd.Process.Kill() }
 }
 
-// pausedJob contains the fields in the output of show --json that describe a pause.
+// pausedJob contains the fields in the output of "queuectl show --json" that describe a pause.
 type pausedJob struct {
 	State    string    `json:"state"`
 	PausedAt time.Time `json:"paused_at"`
 	PausedBy string    `json:"paused_by"`
 }
 
+// JobPause returns whether and by whom a job was paused.
 func (q *Queue) JobPause(id string) (j pausedJob) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {
@@ -124,9 +126,10 @@ func (q *Queue) JobPause(id string) (j pausedJob) {
 	return j
 }
 
-// Setting is a setting as config list prints it: its value and the origin of the value.
+// Setting is a setting as "queuectl config get" prints it: its value and the origin of the value.
 type Setting struct{ Key, Value, Origin, Note string }
 
+// Setting returns a setting of the service.
 func (q *Queue) Setting(key string) (s Setting) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustCLI("config", "get", key, "--json")), &s); err != nil {
@@ -135,8 +138,8 @@ func (q *Queue) Setting(key string) (s Setting) {
 	return s
 }
 
-// MustRefuseStart starts a service that must refuse to start. It returns the exit code and the output of the
-// service.
+// MustRefuseStart starts a service that is expected to refuse to start, and kills it after 15 s. It returns the
+// exit code and the output of the service, which the caller must check.
 func (q *Queue) MustRefuseStart(args ...string) Result {
 	q.Helper()
 	cmd := exec.Command(q.Bin, append([]string{"serve"}, args...)...)

@@ -44,20 +44,21 @@ const LedgerEntryBytes = 20 // size of one note in the ledger, in bytes
 // Rig is a queue whose jobs note their starts and ends in a file, the ledger; see rigScript.
 type Rig struct {
 	*Queue
-	Numbers []byte
+	Numbers []byte // content of the file of numbers
 
 	Mu         sync.Mutex
-	AckedJobs  map[string]RigJob // acknowledged jobs, by tag; guarded by mu
-	Resent     int               // number of requests that were sent again; guarded by mu
-	Duplicates int               // number of resent requests that the service recognised; guarded by mu
+	AckedJobs  map[string]RigJob // acknowledged jobs, by tag; guarded by Mu
+	Resent     int               // number of requests that were sent again; guarded by Mu
+	Duplicates int               // number of resent requests that the service recognised; guarded by Mu
 }
 
 // RigJob contains the parameters of one job of a Rig; see rigScript.
 type RigJob struct {
 	ID                          string
-	Size, Offset, Seconds, Code int
+	Size, Offset, Seconds, Code int // Size and Offset of its output are in bytes; Code is its exit code
 }
 
+// NewRig creates a queue and the files of rigScript. tag is the build tag of the program (see Binary).
 func NewRig(t testing.TB, tag string) *Rig {
 	t.Helper()
 	r := &Rig{Queue: NewQueue(t, tag), AckedJobs: map[string]RigJob{}}
@@ -73,6 +74,7 @@ func NewRig(t testing.TB, tag string) *Rig {
 	return r
 }
 
+// WriteFile creates a file in the directory of the queue.
 func (r *Rig) WriteFile(name, text string) {
 	r.Helper()
 	if err := os.WriteFile(filepath.Join(r.Dir, name), []byte(text), 0o600); err != nil {
@@ -92,11 +94,12 @@ func (r *Rig) Params(tag string, j RigJob) map[string]any {
 
 // ledgerEntry is one line that a job of a test has written to the ledger, for example when an attempt starts.
 type ledgerEntry struct {
-	Kind         string
+	Kind         string // X, S or E, as rigScript defines
 	Tag          string
 	attempt, Pid int
 }
 
+// Ledger returns the notes in the ledger, in their order.
 func (r *Rig) Ledger() (notes []ledgerEntry) {
 	r.Helper()
 	raw, err := os.ReadFile(filepath.Join(r.Dir, "ledger"))
@@ -195,6 +198,7 @@ func (r *Requester) Request(method string, params any, onNotification func(json.
 	return got, err
 }
 
+// tryRequest is like Request, but leaves a broken connection open.
 func (r *Requester) tryRequest(
 	method string, params any, onNotification func(json.RawMessage),
 ) (got WireMessage, err error) {
@@ -343,6 +347,7 @@ func (r *Requester) Batch(jobs ...map[string]any) (ids []string) {
 	return got.IDs
 }
 
+// Show returns a job.
 func (r *Requester) Show(id string) (j Job) {
 	r.Q.Helper()
 	if err := json.Unmarshal(r.MustRequest("show", map[string]any{"id": id}), &j); err != nil {

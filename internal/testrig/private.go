@@ -10,12 +10,14 @@ import (
 	"testing"
 )
 
-// Private lets tests call "run --private" in the directory Work. Queue is the private queue that these calls use.
+// Private lets tests call "queuectl run --private" in the directory Work. Queue is the private queue that these
+// calls use.
 type Private struct {
 	*Queue
 	Work string
 }
 
+// NewPrivate creates the directory Work. The first private run creates the queue in it.
 func NewPrivate(t *testing.T) *Private {
 	q := NewQueue(t, "")
 	work := filepath.Join(q.Dir, "work")
@@ -28,7 +30,7 @@ func NewPrivate(t *testing.T) *Private {
 	return &Private{q, work}
 }
 
-// Command returns the command "run --private" in the directory, with the given stdin.
+// Command returns the command "queuectl run --private" in the directory Work, with the given stdin.
 func (p *Private) Command(stdin string, args ...string) *exec.Cmd {
 	cmd := exec.Command(p.Bin, append([]string{"run", "--private"}, args...)...)
 	cmd.Env = Environment(p.Work)
@@ -37,6 +39,7 @@ func (p *Private) Command(stdin string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// Run executes "queuectl run --private" in the directory Work and returns its result.
 func (p *Private) Run(stdin string, args ...string) Result {
 	p.Helper()
 	return RunCommand(p, p.Command(stdin, args...))

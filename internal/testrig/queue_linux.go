@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// node is a node in the output of "node list".
+// node is a node in the output of "queuectl node list".
 type node struct {
 	Name, State string
 	This        bool
 	Running     int
 }
 
+// Nodes returns the nodes that "queuectl node list" prints, by name.
 func (q *Queue) Nodes() map[string]node {
 	q.Helper()
 	var list []node

@@ -82,8 +82,8 @@ func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules strin
 	return q, rules
 }
 
-// Launcher starts the launcher of root's runners, as a service does that root has started. The parameter policy
-// is the path of the policy file. The launcher ends with the test.
+// Launcher starts the launcher of root's runners, like a service that root has started does. The parameter
+// policy is the path of the policy file. The launcher ends with the test.
 func (q *Queue) Launcher(policy string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()

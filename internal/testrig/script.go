@@ -17,7 +17,7 @@ var Update = flag.Bool("update", false, "write what is printed into the scripts"
 // Shell runs the command lines of one script.
 type Shell struct {
 	testing.TB
-	Work, Home   string
+	Work, Home   string // working directory and home directory of the script
 	env          []string
 	Replacements []Replacement
 }
@@ -33,6 +33,7 @@ func (s *Shell) StopService() {
 	}
 }
 
+// Command returns a command that runs one line of the script.
 func (s *Shell) Command(line string) *exec.Cmd {
 	cmd := s.lineCommand(line)
 	cmd.Env, cmd.Dir = s.env, s.Work

@@ -15,6 +15,7 @@ import (
 )
 
 var (
+	// controls matches characters that can control a terminal.
 	controls = regexp.MustCompile(
 		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
@@ -33,7 +34,7 @@ func FindControl(text string) string {
 type Screen struct {
 	Tty    *os.File
 	Master *os.File
-	Output *LockedBuffer
+	Output *LockedBuffer // the output read from Master
 	closed chan struct{} // closed when all processes have closed the tty
 }
 

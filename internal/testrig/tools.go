@@ -78,18 +78,18 @@ func (q *Queue) ReadFile(name string) string {
 	return string(raw)
 }
 
-// MustCall sends a request and decodes its result into the value to which into points. The test fails if the
-// reply is an error.
-func (w *Wire) MustCall(method string, params, into any) {
+// MustCall sends a request and stores the reply's result in the variable to which result points. The test fails
+// if the reply is an error.
+func (w *Wire) MustCall(method string, params, result any) {
 	w.Helper()
 	a := w.Call(method, params)
 	if a.Error != nil {
 		w.Fatalf("%s %v: %+v", method, params, *a.Error)
 	}
-	if into == nil {
+	if result == nil {
 		return
 	}
-	if err := json.Unmarshal(a.Result, into); err != nil {
+	if err := json.Unmarshal(a.Result, result); err != nil {
 		w.Fatalf("%s: %v", method, err)
 	}
 }
@@ -114,6 +114,7 @@ func (w *Wire) Batch(specs []Fields) (ids []string) {
 	return ids
 }
 
+// Show returns a job.
 func (w *Wire) Show(id string) (j Job) {
 	w.Helper()
 	w.MustCall("show", Fields{"id": id}, &j)
@@ -156,6 +157,7 @@ func (a WireMessage) ErrorCode() string {
 	return a.Error.Data.Code
 }
 
+// Deref returns the number, or -1 for nil.
 func Deref(n *int) int {
 	if n == nil {
 		return -1

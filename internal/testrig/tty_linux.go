@@ -47,6 +47,7 @@ func (s *Screen) Start(q *Queue, cmd *exec.Cmd) *TerminalSession {
 	return &TerminalSession{s, q, cmd, *before}
 }
 
+// Resize changes the size of the terminal.
 func (s *Screen) Resize(t testing.TB, rows, cols int) {
 	t.Helper()
 	if err := unix.IoctlSetWinsize(int(s.Master.Fd()), unix.TIOCSWINSZ,

@@ -29,7 +29,7 @@ type Person struct {
 	Groups []uint32
 }
 
-// These are the users of the tests, with the rights that the settings AccessOfAll give them.
+// These are the users of the tests, with the rights that the settings in AccessOfAll give them.
 var (
 	Outsider = Person{Name: "outsider", Right: "none", Uid: 61240}
 	Reader   = Person{Name: "reader", Right: "read", Uid: 61241}
@@ -40,9 +40,11 @@ var (
 	Everyone = []Person{Outsider, Reader, Alice, Bob, Operator, Admin}
 )
 
+// AccessOfAll contains settings that give each user in Everyone the right in the field Right.
 const AccessOfAll = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", " +
 	"\"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
 
+// rightsInOrder lists the rights. Each right includes those before it.
 var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
 
 // HasRight reports whether the person has a right. A higher right includes all lower ones.

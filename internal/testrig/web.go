@@ -16,7 +16,7 @@ import (
 type Browser struct {
 	*Queue
 	LinkHost string // host and port in the links of the page
-	Address  string
+	Address  string // host and port to which it connects
 	Cookie   *http.Cookie
 	Client   http.Client
 }
@@ -73,6 +73,7 @@ func (b *Browser) Request(method, path, form string, change ...func(*http.Reques
 	return httpResponse{got.StatusCode, got.Header, string(raw), got.Close}
 }
 
+// WithHeader returns a function for Request that sets a header of the request.
 func WithHeader(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }
 }

@@ -28,7 +28,7 @@ const (
 // MemoryTrimmer releases memory while the service is idle. Its methods may be called concurrently.
 type MemoryTrimmer struct {
 	mu        sync.Mutex
-	checkedAt time.Time
+	checkedAt time.Time // time of the last call of TrimIfIdle or Start
 	// cpuUsed is the processor time that the program had used at the last call of TrimIfIdle. cpuAtTrim is the
 	// processor time that it had used at the last garbage collection by MemoryTrimmer.
 	cpuUsed, cpuAtTrim time.Duration
@@ -88,13 +88,14 @@ func processorTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
+// mapping is a range of addresses in the memory of this process.
 type mapping struct{ start, end uintptr }
 
 // cleanMappings returns the read-only mappings of a file that have no modified pages. The kernel can read
 // the content of such mappings from the file again.
 func cleanMappings(smaps []byte, file string) (list []mapping) {
 	var m mapping
-	of := false
+	clean := false // m is a read-only mapping of the file, and no modified page was found in it
 	for lines := bufio.NewScanner(bytes.NewReader(smaps)); lines.Scan(); {
 		words := strings.Fields(lines.Text())
 		switch {
@@ -103,16 +104,16 @@ func cleanMappings(smaps []byte, file string) (list []mapping) {
 			start, err := strconv.ParseUint(from, 16, int(8*unsafe.Sizeof(m.start)))
 			end, err2 := strconv.ParseUint(to, 16, int(8*unsafe.Sizeof(m.start)))
 			m = mapping{uintptr(start), uintptr(end)}
-			of = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == file
+			clean = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == file
 		case len(words) == 5 && len(words[1]) == 4: // a mapping without a file
-			of = false
-		case of && len(words) == 3 && words[0] == "Anonymous:": // pages that were modified
-			of = words[1] == "0"
-		case of && len(words) == 3 && words[0] == "Swap:": // modified pages that are in swap space
+			clean = false
+		case clean && len(words) == 3 && words[0] == "Anonymous:": // pages that were modified
+			clean = words[1] == "0"
+		case clean && len(words) == 3 && words[0] == "Swap:": // modified pages that are in swap space
 			if words[1] == "0" {
 				list = append(list, m)
 			}
-			of = false
+			clean = false
 		}
 	}
 	return list

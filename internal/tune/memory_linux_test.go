@@ -47,7 +47,7 @@ Swap:                  4 kB
 }
 
 // TrimIfIdle collects the heap if the program is idle and has used enough processor time since the last
-// collection. It does not do so while the program works, or again without more work.
+// collection. It does not do so while the program works, nor a second time before the program has worked again.
 func TestCleanedOnceIdle(t *testing.T) {
 	var m MemoryTrimmer
 	m.Start()

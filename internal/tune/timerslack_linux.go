@@ -34,9 +34,9 @@ var originalTimerSlack = sync.OnceValue(func() uintptr {
 
 // RestartWithTimerSlack executes this program again with the larger slack. That is necessary, because a thread
 // inherits the slack of the thread that creates it, and the runtime creates the monitor thread before any other
-// code runs. Just before that, it calls its argument on the same thread. In the program that was started in
-// this way, it only returns nil.
-func RestartWithTimerSlack(before func()) error {
+// code runs. Just before it executes the program, it calls beforeExec on the same thread. In the restarted
+// program, it does nothing.
+func RestartWithTimerSlack(beforeExec func()) error {
 	if os.Getenv(timerSlackVariable) != "" {
 		// Set the name that ps shows. Otherwise it would be "exe".
 		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0)
@@ -44,7 +44,7 @@ func RestartWithTimerSlack(before func()) error {
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before()
+	beforeExec()
 	return ExecWithTimerSlack(os.Environ())
 }
 

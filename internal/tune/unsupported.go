@@ -11,8 +11,8 @@ func (*MemoryTrimmer) TrimIfIdle() {}
 // Start does nothing on this system.
 func (*MemoryTrimmer) Start() {}
 
-// RestartWithTimerSlack only calls its argument, because this system has no timer slack.
-func RestartWithTimerSlack(before func()) error {
-	before()
+// RestartWithTimerSlack only calls beforeExec, because this system has no timer slack.
+func RestartWithTimerSlack(beforeExec func()) error {
+	beforeExec()
 	return nil
 }

@@ -14,12 +14,12 @@ const maxOffset = 26 * time.Hour
 // TimeOfWallClock returns the first instant at which a clock in a zone shows a wall-clock time. wall has that
 // wall-clock time as a time in UTC. If a clock change skips the wall-clock time, TimeOfWallClock returns the
 // first instant after the gap. time.Date guarantees neither.
-func TimeOfWallClock(wall time.Time, in *time.Location) time.Time {
-	at := wall.Add(-maxOffset).In(in)
+func TimeOfWallClock(wall time.Time, location *time.Location) time.Time {
+	at := wall.Add(-maxOffset).In(location)
 	for {
 		_, offset := at.Zone()
 		start, end := OffsetPeriod(at)
-		due := wall.Add(-time.Duration(offset) * time.Second).In(in)
+		due := wall.Add(-time.Duration(offset) * time.Second).In(location)
 		switch {
 		case !start.IsZero() && due.Before(start):
 			return start // a clock change skips this wall-clock time

@@ -25,7 +25,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// BackupVerb returns the command `backup`. Only queuectld links it, because it is rarely used.
+// BackupVerb returns the command "queuectl backup". Only queuectld links it, because it is rarely used.
 func BackupVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var force bool
@@ -120,7 +120,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 }
 
 // receive writes a backup to a file and verifies its length and hash.
-func (a command) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
+func (a command) receive(ctx context.Context, c *control.Client, out io.Writer) (control.BackupEnd, error) {
 	defer a.ShowProgress("")
 	began := time.Now()
 	sum, bytes := sha256.New(), int64(0)
@@ -132,7 +132,7 @@ func (a command) receive(ctx context.Context, c *control.Client, to io.Writer) (
 		a.DrawBar(term.ProgressBar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Suffix: note, InBytes: true})
 		sum.Write(p.Base64)
 		bytes += int64(len(p.Base64))
-		_, err := to.Write(p.Base64)
+		_, err := out.Write(p.Base64)
 		return err
 	})
 	if err != nil {

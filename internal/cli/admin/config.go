@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/when"
 )
 
-// ConfigVerb returns the command config. Only queuectld links it, because it is rarely used and the
+// ConfigVerb returns the command "queuectl config". Only queuectld links it, because it is rarely used and the
 // table of settings would slow down each start of queuectl.
 func ConfigVerb(app *cli.App) *cobra.Command {
 	a := command{app}
@@ -166,6 +166,8 @@ func overrideText(v control.ConfigValue) string {
 		"version of queuectl"
 }
 
+// settingsFile returns the file in args. Without one, it returns the settings file of the chosen queue, or of
+// the user's own service.
 func (a command) settingsFile(args []string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil

@@ -45,7 +45,7 @@ func checkChanges(set json.RawMessage) error {
 	return queue.CheckJSON(set)
 }
 
-// EditVerb returns the command edit. Only queuectld links it, to keep queuectl small.
+// EditVerb returns the command "queuectl edit". Only queuectld links it, to keep queuectl small.
 func EditVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var s cli.Selection
@@ -104,7 +104,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 	// The flag --user selects jobs. So only JSON can change a job's user.
 	input.AddSpecFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		// Remove the default from the description, because edit keeps the fields that no flag sets.
+		// Remove the default from the description, because "queuectl edit" keeps the fields that no flag sets.
 		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ")
 	})
 	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
@@ -185,11 +185,12 @@ func (a command) applyTypedChanges(ctx context.Context, c *control.Client, p con
 // editFile is a temporary file in which the user edits the fields of a job.
 type editFile struct {
 	a        command
-	file     string
+	file     string         // path of the file
 	text     []byte         // the content of the file when the editor starts
 	original map[string]any // the job's fields, which text represents
 }
 
+// newEditFile writes the job's fields in before to a temporary file.
 func (a command) newEditFile(before map[string]any) (*editFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/internal/present"
 )
 
-// EventsVerb returns the command events. Only queuectld links it, to keep queuectl small.
+// EventsVerb returns the command "queuectl events". Only queuectld links it, to keep queuectl small.
 func EventsVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.Events
@@ -23,8 +23,8 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			// Without a queue, there are no past events and no batches. So print nothing if the command waits
-			// for no future events.
+			// Without a queue, there are no past events and no batches. So the command prints nothing, unless
+			// it waits for future events of the whole queue.
 			p.IDs, a.MissingIsEmpty = ids, !p.Follow || s.Batch != ""
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateVerb returns the command gate. Only queuectld links it, because it is rarely used.
+// GateVerb returns the command "queuectl gate". Only queuectld links it, because it is rarely used.
 func GateVerb(a *cli.App) *cobra.Command {
 	gates := func(ctx context.Context, c *control.Client, cursor string) ([]control.GateView, string, error) {
 		page, err := c.GateList(ctx, control.GateListParams{Cursor: cursor})
@@ -32,7 +32,7 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 		Short: "Set a lock or rate limit that all users share", Args: cli.ExactArgs(1, "a key that begins with @"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Key = args[0]
-			if hasNoOwnFlags(cmd) {
+			if noOwnFlagChanged(cmd) {
 				return fault.Usagef("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
 					"gate set %s --lock 3", cmd.CommandPath(), queue.QuoteShellWord(queue.Clip(p.Key)))
 			}

@@ -54,8 +54,8 @@ func flagsIn(text string) (n int) {
 	return n
 }
 
-// The help of enqueue fits on a screen of 40 lines and 80 columns. It shows the twenty most common flags, and
-// says how to list the others.
+// The help of "queuectl enqueue" fits on a screen of 40 lines and 80 columns. It shows the twenty most common
+// flags, and says how to list the others.
 func TestEnqueueHelpFitsAScreen(t *testing.T) {
 	const maxLines, maxColumns, flags = 40, 80, 20
 	text := helpOf(t, "enqueue", "-h")

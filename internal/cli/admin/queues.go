@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// QueueVerb returns the command queue. Only queuectld links it, to keep queuectl small.
+// QueueVerb returns the command "queuectl queue". Only queuectld links it, to keep queuectl small.
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	queues := func(ctx context.Context, c *control.Client, after string) ([]control.QueueView, string, error) {
@@ -44,7 +44,7 @@ func queueSetVerb(a command) *cobra.Command {
 		ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
-			if hasNoOwnFlags(cmd) {
+			if noOwnFlagChanged(cmd) {
 				return fault.Usagef("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
 					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(),
 					queue.QuoteShellWord(queue.Clip(p.Name)))
@@ -204,8 +204,8 @@ func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	})
 }
 
-// hasNoOwnFlags reports whether the user set none of the flags that belong only to this command.
-func hasNoOwnFlags(cmd *cobra.Command) bool {
+// noOwnFlagChanged reports whether the user set no flag that belongs only to this command.
+func noOwnFlagChanged(cmd *cobra.Command) bool {
 	nothing := true
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })
 	return nothing

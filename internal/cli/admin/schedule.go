@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScheduleVerb returns the command schedule. Only queuectld links it, because it is rarely used.
+// ScheduleVerb returns the command "queuectl schedule". Only queuectld links it, because it is rarely used.
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	schedules := func(ctx context.Context, c *control.Client, cursor string) ([]control.Schedule, string, error) {
@@ -82,8 +82,8 @@ func scheduleAddVerb(a command) *cobra.Command {
 	return cmd
 }
 
-// parseScheduleArgs parses the arguments of `schedule add` into p. If an argument is a JSON array, it returns
-// the elements of the array.
+// parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If an argument is a JSON array, it
+// returns the elements of the array.
 func (a command) parseScheduleArgs(p *control.ScheduleAdd, args []string, dash int) ([]json.RawMessage, error) {
 	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args

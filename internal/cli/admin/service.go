@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// DrainVerb returns the command drain. Only queuectld links it, to keep queuectl small.
+// DrainVerb returns the command "queuectl drain". Only queuectld links it, to keep queuectl small.
 func DrainVerb(app *cli.App) *cobra.Command {
 	var p control.Drain
 	cmd := cli.RequestVerb(app, "drain [--wait | --off]", "Start no new jobs until drain --off, even after a restart",
@@ -34,7 +34,7 @@ func DrainVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// ReloadVerb returns the command reload. Only queuectld links it, to keep queuectl small.
+// ReloadVerb returns the command "queuectl reload". Only queuectld links it, to keep queuectl small.
 func ReloadVerb(app *cli.App) *cobra.Command {
 	return cli.RequestVerb(app, "reload", "Reload the settings file of the service", (*control.Client).Reload,
 		&control.NoParams{}, func(got control.ReloadResult) error {
@@ -50,7 +50,7 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 		})
 }
 
-// CleanupVerb returns the command cleanup. Only queuectld links it, to keep queuectl small.
+// CleanupVerb returns the command "queuectl cleanup". Only queuectld links it, to keep queuectl small.
 func CleanupVerb(app *cli.App) *cobra.Command {
 	var p control.Cleanup
 	var yes bool
@@ -93,7 +93,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// NodeVerb returns the command node. Only queuectld links it, because it is rarely used.
+// NodeVerb returns the command "queuectl node". Only queuectld links it, because it is rarely used.
 func NodeVerb(a *cli.App) *cobra.Command {
 	nodes := func(ctx context.Context, c *control.Client, cursor string) ([]control.NodeView, string, error) {
 		page, err := c.NodeList(ctx, control.NodeListParams{Cursor: cursor})
@@ -132,7 +132,7 @@ func nodeRemoveVerb(a *cli.App) *cobra.Command {
 	return cmd
 }
 
-// WebVerb returns the command web. Only queuectld links it, to keep queuectl small.
+// WebVerb returns the command "queuectl web". Only queuectld links it, to keep queuectl small.
 func WebVerb(a *cli.App) *cobra.Command {
 	var p control.WebStart
 	start := cli.RequestVerb(a, "start", "Start the web dashboard and print its address", (*control.Client).WebStart, &p,
@@ -152,7 +152,7 @@ func WebVerb(a *cli.App) *cobra.Command {
 	return cli.GroupCommand("web", "Start, stop and open the web dashboard", start, stop, open)
 }
 
-// WhoamiVerb returns the command whoami. Only queuectld links it, to keep queuectl small.
+// WhoamiVerb returns the command "queuectl whoami". Only queuectld links it, to keep queuectl small.
 func WhoamiVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
@@ -164,7 +164,7 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 	}
 }
 
-// HookVerb returns the command hook. Only queuectld links it, because it is rarely used.
+// HookVerb returns the command "queuectl hook". Only queuectld links it, because it is rarely used.
 func HookVerb(a *cli.App) *cobra.Command {
 	var p control.HookName
 	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",

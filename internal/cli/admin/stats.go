@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StatsVerb returns the command stats. Only queuectld links it, to keep queuectl small.
+// StatsVerb returns the command "queuectl stats". Only queuectld links it, to keep queuectl small.
 func StatsVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.StatsParams

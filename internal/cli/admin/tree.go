@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// SimulateVerb returns the command simulate. Only queuectld links it, to keep queuectl small.
+// SimulateVerb returns the command "queuectl simulate". Only queuectld links it, to keep queuectl small.
 func SimulateVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.Simulate
@@ -49,7 +49,7 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// TreeVerb returns the command tree. Only queuectld links it, to keep queuectl small.
+// TreeVerb returns the command "queuectl tree". Only queuectld links it, to keep queuectl small.
 func TreeVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var dot bool
@@ -72,9 +72,9 @@ func TreeVerb(app *cli.App) *cobra.Command {
 
 // treeDrawing holds the state of printing a dependency tree.
 type treeDrawing struct {
-	nodes      map[int64]*control.TreeNode
-	childEdges map[int64][]control.TreeEdge
-	drawnSeqs  map[int64]bool
+	nodes      map[int64]*control.TreeNode  // jobs by sequence number
+	childEdges map[int64][]control.TreeEdge // edges to the dependants of a job, by its sequence number
+	drawnSeqs  map[int64]bool               // sequence numbers of the printed jobs
 }
 
 // printTree prints each dependant below its parents. It begins with the jobs that have no parent.
@@ -100,22 +100,23 @@ func (a command) printTree(t *control.TreeView) (err error) {
 	return err
 }
 
-// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's line. by is
-// the edge from the parent, or nil for a job without parents.
-func (a command) drawNode(d *treeDrawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
+// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's line. edge
+// leads from the parent to the job, or nil for a job without parents. lead precedes the job's line, and below
+// precedes the lines of its dependants.
+func (a command) drawNode(d *treeDrawing, n *control.TreeNode, edge *control.TreeEdge, lead, below string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")
 	if sign := present.SignOfState(n.State); sign.Sign != "" {
 		text = a.Coloured(sign.Sign, sign.Colour) + " " + text
 	}
 	switch {
-	case by == nil || n.State == queue.Completed.String() || n.State == queue.Dead.String():
-	case by.Status == "failed":
-		text += ", its dependency on this parent failed (required: " + by.Condition + ")"
-	case by.Condition == queue.ParentEnded.String():
+	case edge == nil || n.State == queue.Completed.String() || n.State == queue.Dead.String():
+	case edge.Status == "failed":
+		text += ", its dependency on this parent failed (required: " + edge.Condition + ")"
+	case edge.Condition == queue.ParentEnded.String():
 		text += ", starts when the parent has ended"
-	case by.Condition != queue.ParentCompleted.String():
-		text += ", starts when the parent is " + by.Condition
+	case edge.Condition != queue.ParentCompleted.String():
+		text += ", starts when the parent is " + edge.Condition
 	}
 	again := d.drawnSeqs[n.Seq]
 	if again {

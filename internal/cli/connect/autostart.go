@@ -54,8 +54,8 @@ func (f *Finder) AutostartClient(ctx context.Context) (*control.Client, error) {
 	return c, f.StartAndWait(ctx, c, t)
 }
 
-// StartAndWait starts a service in the background and waits until it answers c. The service must be the user's
-// own, or its directory must be known.
+// StartAndWait starts the service t in the background and waits until the client c can connect to it. The
+// service must be the user's own, or its directory must be known.
 func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
@@ -92,9 +92,9 @@ func (f *Finder) StartAndWait(ctx context.Context, c *control.Client, t Target) 
 // exitLostRace is the exit code of a service whose directory another service already uses.
 var exitLostRace = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
 
-// startError returns the error about a service that did not start. It adds the service's exit code if that is
-// above 2. Lower codes are not specific: 2, for example, means a crash. FailureCode is set for commands that
-// exit with a job's code; these have one code for all failures.
+// startError returns the error about a service that did not start. If the service's exit code is above 2, this
+// process exits with the same code. Lower codes are not specific: 2, for example, means a crash. Commands that
+// set FailureCode never use the service's code, because they have one exit code for all failures.
 func (f *Finder) startError(code int, err error) error {
 	if code > 2 && f.FailureCode == 0 {
 		return fault.WithExit(err, code)

@@ -15,7 +15,8 @@ func DaemonPath() (string, error) {
 	return findProgram("queuectld", "../libexec/queuectl")
 }
 
-// clientVersionVariable passes the version of queuectl to the queuectld that it executes.
+// clientVersionVariable is the environment variable that passes the version of queuectl to the queuectld that
+// it executes.
 const clientVersionVariable = "QUEUECTL_CLIENT_VERSION"
 
 // ClientVersion returns the version of the queuectl that executed this program. If no queuectl did, it

@@ -49,7 +49,7 @@ type Target struct {
 
 	paths config.Paths // paths of the service's files; the zero value if the service's directory is unknown
 
-	// ServeFlags holds the flags with which the command serve uses this service's directory. nil means that the
+	// ServeFlags holds the flags with which "queuectl serve" uses this service's directory. nil means that the
 	// directory is the user's default one, or is unknown.
 	ServeFlags []string
 }
@@ -106,13 +106,13 @@ func (f *Finder) targetOfSocketFlag() (Target, error) {
 // startCommand is the command that starts the user's own service.
 const startCommand = "queuectl service start"
 
-// targetInDir returns the service whose files are all in dir. named is dir as the user wrote it.
-func targetInDir(dir, named string) Target {
+// targetInDir returns the service whose files are all in dir. given is dir as the user wrote it.
+func targetInDir(dir, given string) Target {
 	paths := config.PathsIn(dir)
 	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {
 		return Target{Socket: user.Socket, StartCommand: startCommand, paths: paths}
 	}
-	return Target{Socket: paths.Socket, StartCommand: "queuectl --dir " + queue.QuoteShellWord(named) + " service start",
+	return Target{Socket: paths.Socket, StartCommand: "queuectl --dir " + queue.QuoteShellWord(given) + " service start",
 		ServeFlags: []string{"--dir", dir}, paths: paths}
 }
 
@@ -188,7 +188,7 @@ func (f *Finder) Client() (*control.Client, error) {
 	return c, t.ConnectError(err)
 }
 
-// RunManifestName is the name of a file. It marks a directory as that of a private run (`run --private`).
+// RunManifestName is the name of the file that marks the directory of a private run ("queuectl run --private").
 const RunManifestName = "private.json"
 
 // PrivateRunDir returns the directory in --dir, and whether it belongs to a private run. Such a directory can

@@ -31,10 +31,10 @@ type pendingJob struct {
 // depSorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of its
 // parents is unknown.
 type depSorter struct {
-	seed        maphash.Seed
+	seed        maphash.Seed    // of the hashes in sentIDs
 	sentIDs     map[uint64]bool // hashes of the ids that were sent
-	delayedJobs []pendingJob
-	reordered   bool // a job was held back, so the jobs are not sent in the order of the file
+	delayedJobs []pendingJob    // jobs that are held back
+	reordered   bool            // a job was held back, so the jobs are not sent in the order of the file
 }
 
 // maxDelayedJobs bounds the number of jobs that are held back. If there are more, all of them are sent,

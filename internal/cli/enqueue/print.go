@@ -47,23 +47,24 @@ func PrintRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *contro
 // maxNotEnqueuedListed is the highest number of jobs that PrintNotEnqueued names.
 const maxNotEnqueuedListed = 10
 
-// PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key. places
-// lists them, and what is the word for a place, such as "line". total is the number of all jobs.
-func PrintNotEnqueued(o *term.Output, what string, places []int, total int) {
-	if len(places) == 0 {
+// PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key. positions
+// contains the line numbers or indexes of these jobs, and part says which of the two, such as "line". total is
+// the number of all jobs.
+func PrintNotEnqueued(o *term.Output, part string, positions []int, total int) {
+	if len(positions) == 0 {
 		return
 	}
-	slices.Sort(places)
+	slices.Sort(positions)
 	text := ""
-	for _, at := range places[:min(len(places), maxNotEnqueuedListed)] {
+	for _, at := range positions[:min(len(positions), maxNotEnqueuedListed)] {
 		text += ", " + strconv.Itoa(at)
 	}
-	if len(places) > maxNotEnqueuedListed {
+	if len(positions) > maxNotEnqueuedListed {
 		text += termtext.LocaleText(", …")
 	}
-	o.Say("%d of %s not enqueued (%s%s), because another job has the same unique key", len(places),
+	o.Say("%d of %s not enqueued (%s%s), because another job has the same unique key", len(positions),
 		present.JobsText(total),
-		what, text[1:])
+		part, text[1:])
 }
 
 // PrintNewQueues warns about queues that contain no waiting or running jobs except the new ones. The name of
@@ -119,14 +120,14 @@ type Expiries struct {
 	// sharedExpiry is the value of expires_at that all jobs share and that was already reported. 0 means that
 	// no value was reported.
 	sharedExpiry queue.Millis
-	lines        []string
-	count        int
-	NotRunCount  int // number of jobs that will not run, including those with sharedExpiry
+	lines        []string // messages about expired jobs, at most maxNamedExpired
+	count        int      // number of expired jobs with another expiry time
+	NotRunCount  int      // number of jobs that will not run, including those with sharedExpiry
 }
 
-// Add records a job if it has expired. n is its line in a list, or its index in a JSON array. what says which
+// Add records a job if it has expired. n is its line in a list, or its index in a JSON array. part says which
 // of the two: "line" or "entry".
-func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
+func (e *Expiries) Add(part string, n int, expires *queue.Millis) {
 	now := time.Now()
 	if !present.HasExpired(expires, now) {
 		return
@@ -137,7 +138,7 @@ func (e *Expiries) Add(what string, n int, expires *queue.Millis) {
 	if e.count++; e.count <= maxNamedExpired {
 		text, _ := present.FullTime(expires.Time(), now)
 		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s; to run "+
-			"it, add it again with a later expires_at", what, n, text))
+			"it, add it again with a later expires_at", part, n, text))
 	}
 }
 

@@ -64,7 +64,7 @@ type Upload struct {
 	sorter  depSorter
 	indexes []int // indexes[i] is the index in the file of the job with the id answers.IDs[i]
 
-	batch      string
+	batch      string                     // id of the batch; "" while one request holds all jobs
 	sendResult chan error                 // receives the result of the request in flight; nil if no request is in flight
 	answers    control.EnqueueBatchResult // answers to all requests; FoundIndexes contains line numbers instead of indexes
 	startMu    sync.Mutex                 // held while a request is started, and forever after an abort
@@ -336,7 +336,7 @@ type readProgress struct {
 	bytesRead atomic.Int64 // number of bytes read
 }
 
-// Track starts to track a file.
+// Track returns a reader of a file that counts the bytes that are read.
 func (p *readProgress) Track(f *os.File) io.Reader {
 	p.file, p.startedAt = f, time.Now()
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {

@@ -43,8 +43,7 @@ func ExitCode(err error) int {
 		error
 		ExitsWith() int
 	}
-	// A chosen exit code comes before that of usage errors, because a usage error of the command serve can
-	// have a chosen one.
+	// A chosen exit code takes precedence, because "queuectl serve" chooses one even for some usage errors.
 	if e, ok := errors.AsType[chosen](err); ok {
 		return e.ExitsWith()
 	}
@@ -67,6 +66,7 @@ func Message(err error) string {
 	return strings.TrimSpace(text)
 }
 
+// ErrEmpty is the error about a flag with an empty value.
 var ErrEmpty = errors.New("the value is empty; give one, or leave the flag out")
 
 // LineError is an error about one line of a file. It counts as a usage error. Line is 0 if the number is
@@ -88,6 +88,7 @@ func (e *LineError) Error() string {
 // Unwrap returns the cause.
 func (e *LineError) Unwrap() error { return e.Cause }
 
+// AtLine returns err as an error about a line of a file.
 func AtLine(err error, line int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		err = e.WithIndex(0)
@@ -95,9 +96,9 @@ func AtLine(err error, line int) error {
 	return &LineError{"line", line, err}
 }
 
-// These are the exit codes of the commands run and wait if there is no exit code of a job.
+// These are the exit codes of "queuectl run" and "queuectl wait" if a job has no exit code.
 const (
-	ExitTimeout  = 124
+	ExitTimeout  = 124 // the job or the command has timed out
 	ExitFailure  = 125 // queuectl itself has failed
-	ExitDetached = 130
+	ExitDetached = 130 // the user has interrupted the command, or the job was cancelled
 )

@@ -25,7 +25,8 @@ func Open(what, path string) (*os.File, error) {
 	return f, UnreadableError(what, path, err)
 }
 
-// CheckReadable returns an error if a path is not a readable file.
+// CheckReadable returns an error if a path is a directory or does not exist. It does not check the permissions
+// of a file.
 func CheckReadable(what, path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -104,6 +105,7 @@ func FirstNonDir(path string) string {
 	}
 }
 
+// Exists reports whether a path exists. If that is unknown, for example without permission, it returns true.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return !errors.Is(err, os.ErrNotExist)

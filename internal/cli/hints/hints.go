@@ -48,8 +48,8 @@ var CommandTable string
 //go:embed group_verbs.txt
 var foreignSubcommands string
 
-// ForGroup returns a hint that names the subcommand of a group for a word of another program. It returns "" if
-// no subcommand matches.
+// ForGroup returns a hint that names the subcommand of a group that corresponds to a word of another program.
+// It returns "" if no subcommand matches.
 func ForGroup(group, word string, verbs []*cobra.Command) string {
 	for _, inGroup := range tableEntries(word, foreignSubcommands) {
 		for _, v := range verbs {
@@ -119,8 +119,9 @@ const PlainSettings = "workers timeout jitter priority shell scheduling aging re
 //go:embed flags.txt
 var flagTables string
 
-// ForFlags returns the hints about flags of other programs for the command verb, as a table for Lookup. asks
-// says whether the command has the flag --yes. Only the command kill has hints for flags like -9 and -HUP.
+// ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that got
+// the flag. asks says whether this command has the flag --yes. Only "queuectl kill" has hints for flags like -9
+// and -HUP.
 func ForFlags(verb string, asks bool) (hints string) {
 	for _, table := range strings.Split(flagTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")

@@ -131,9 +131,10 @@ func FlagsByField(cmd *cobra.Command) map[string]string {
 	return byField(cmd.Flags().Visit)
 }
 
+// byField maps fields to the flags that the function visit enumerates.
 func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
-	visit(func(f *pflag.Flag) { // the flags in the order of their names
+	visit(func(f *pflag.Flag) { // visit passes the flags in the order of their names
 		field := fieldName(f.Name)
 		if of := f.Annotations[fieldAnnotation]; len(of) > 0 {
 			field = of[0]

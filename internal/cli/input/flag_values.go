@@ -82,11 +82,12 @@ func DurationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	})
 }
 
-// OptionalVar adds an optional flag. If the user sets the flag, *to points to its value. Otherwise *to stays nil.
-func OptionalVar[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name, short, usage string) {
+// OptionalVar adds an optional flag. If the user sets the flag, *target points to its value. Otherwise *target
+// stays nil.
+func OptionalVar[T any](f *pflag.FlagSet, target **T, parse func(string) (T, error), name, short, usage string) {
 	f.FuncP(name, short, usage, func(text string) error {
 		value, err := parse(text)
-		*to = &value
+		*target = &value
 		return err
 	})
 }

@@ -43,13 +43,13 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	}
 }
 
-// eachText calls the function each for every line that is not empty. end is the byte that ends a line.
-func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) error {
+// eachText calls the function each for every line that is not empty. delimiter is the byte that ends a line.
+func eachText(r io.Reader, delimiter byte, each func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err
 	}
-	return eachLine(in, 1, end, each)
+	return eachLine(in, 1, delimiter, each)
 }
 
 // skipByteOrderMark returns a reader of the text without the UTF-8 byte-order mark at its beginning. It rejects
@@ -66,13 +66,15 @@ func skipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	return in, nil
 }
 
-func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error) error {
+// eachLine calls the function each for every line that is not empty. line is the number of the first line, and
+// delimiter is the byte that ends a line.
+func eachLine(in *bufio.Reader, line int, delimiter byte, each func([]byte, int) error) error {
 	for ; ; line++ {
 		var raw []byte
 		err := bufio.ErrBufferFull
 		for err == bufio.ErrBufferFull {
 			var part []byte
-			part, err = in.ReadSlice(end)
+			part, err = in.ReadSlice(delimiter)
 			if raw = append(raw, part...); len(raw) > control.MaxLineBytes {
 				return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
 					"longer than %d bytes; put large input in a file that the job reads", control.MaxLineBytes), line)
@@ -81,9 +83,9 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 		if err != nil && err != io.EOF {
 			return err
 		}
-		raw = bytes.TrimSuffix(raw, []byte{end})
+		raw = bytes.TrimSuffix(raw, []byte{delimiter})
 		text := raw
-		if end == '\n' { // drop the \r of \r\n; a line of white space counts as empty
+		if delimiter == '\n' { // drop the \r of \r\n; a line of white space counts as empty
 			raw = bytes.TrimSuffix(raw, []byte("\r"))
 			text = bytes.TrimSpace(raw)
 		}

@@ -92,7 +92,7 @@ var parallelPlaceholders = []string{"", ".", "/", "//", "/.", "#", "%", "##", ".
 // foreignPlaceholder finds a replacement string of GNU parallel that queuectl does not support, or a Perl
 // expression between {= and =}. It ignores other uses of braces: {1..3} in bash, {2,3} in regular expressions,
 // and those of awk and JSON.
-func foreignPlaceholder(text string) (place string, found bool) {
+func foreignPlaceholder(text string) (placeholder string, found bool) {
 	for {
 		before, rest, opened := strings.Cut(text, "{")
 		inside, after, closed := strings.Cut(rest, "}")
@@ -101,7 +101,7 @@ func foreignPlaceholder(text string) (place string, found bool) {
 		}
 		name := strings.TrimLeft(strings.TrimPrefix(inside, "-"), "0123456789")
 		switch {
-		case name == "" && repeats(before):
+		case name == "" && acceptsRepetition(before):
 		case inside != "" && inside != "-" && slices.Contains(parallelPlaceholders, name), strings.HasPrefix(inside, "="):
 			return "{" + inside + "}", true
 		}
@@ -112,9 +112,9 @@ func foreignPlaceholder(text string) (place string, found bool) {
 	}
 }
 
-// repeats reports whether {10} after this text is a repetition in a regular expression, as in [0-9]{10}. GNU
-// parallel replaces {10} even there, by nothing if there is no tenth argument.
-func repeats(before string) bool {
+// acceptsRepetition reports whether {10} after this text is a repetition in a regular expression, as in
+// [0-9]{10}. GNU parallel replaces {10} even there, by nothing if there is no tenth argument.
+func acceptsRepetition(before string) bool {
 	return strings.HasSuffix(before, "]") || strings.HasSuffix(before, ")")
 }
 

@@ -18,8 +18,8 @@ import (
 // Source describes where several jobs come from: a file of jobs, of shell commands or of arguments, or the
 // words after :::.
 type Source struct {
-	File, Lines, argFile string
-	NullSeparated        bool
+	File, Lines, argFile string   // the flags --file, --lines and --arg-file
+	NullSeparated        bool     // the flag --null
 	Command              []string // program and its arguments, with replacement strings like {}
 	// parsedWords holds the words of Command, split into pieces. It is nil until argv is called.
 	parsedWords [][]wordPiece
@@ -145,13 +145,13 @@ func (src *Source) Open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// EachJob calls the function with for every job, with the job's text and line number. The text is JSON, a shell
+// EachJob calls the function each for every job, with the job's text and line number. The text is JSON, a shell
 // command, or arguments separated by NUL. During the call, src.number is the number of the job.
-func (src *Source) EachJob(in io.Reader, with func(raw []byte, line int) error) error {
+func (src *Source) EachJob(in io.Reader, each func(raw []byte, line int) error) error {
 	src.number = 0
 	do := func(raw []byte, line int) error {
 		src.number++
-		return with(raw, line)
+		return each(raw, line)
 	}
 	switch {
 	case src.File != "":
@@ -232,7 +232,7 @@ func (src *Source) checkPlaceholders() error {
 	for _, word := range src.Command {
 		before := ""
 		for _, p := range SplitPlaceholders(word) {
-			if p.arg > given && !(repeats(before) && len(p.placeholder) == len("{1}")) {
+			if p.arg > given && !(acceptsRepetition(before) && len(p.placeholder) == len("{1}")) {
 				return fault.Usagef("%s: no argument has this number; each job has %s", p.placeholder,
 					present.Plural(given, "argument"))
 			}
@@ -246,7 +246,7 @@ func (src *Source) checkPlaceholders() error {
 	return nil
 }
 
-// HasNoArguments reports whether no words follow a ":::", so that there are no jobs.
+// HasNoArguments reports whether a ":::" has no words after it, so that there are no jobs.
 func (src *Source) HasNoArguments() bool {
 	return slices.ContainsFunc(src.words, func(w []string) bool { return len(w) == 0 })
 }

@@ -81,18 +81,18 @@ const pastGrace = time.Minute
 // repeat a request.
 func rejectPastTimes(s *queue.Spec, now time.Time) error {
 	flag, at := "--at", s.RunAt
-	if !passed(at, now) {
+	if !isPast(at, now) {
 		flag, at = "--expires-at", s.ExpiresAt
 	}
-	if !passed(at, now) {
+	if !isPast(at, now) {
 		return nil
 	}
 	text, _ := present.FullTime(at.Time(), now)
 	return fault.Usagef("%s: the time is %s; give a later time, or add --allow-past", flag, text)
 }
 
-// passed reports whether a time is set and lies more than pastGrace in the past.
-func passed(at *queue.Millis, now time.Time) bool {
+// isPast reports whether a time is set and lies more than pastGrace in the past.
+func isPast(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
 
@@ -254,7 +254,7 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 		}
 		if i := in(inheritedVariables, name); i >= 0 {
 			s.Env[inheritedVariables[i]] = value
-			// The command run connects the user's terminal to the job, so the job needs the type of that
+			// "queuectl run" connects the user's terminal to the job, so the job needs the type of that
 			// terminal.
 		} else if name == "TERM" && s.TTY != nil && *s.TTY ||
 			inTrace && (name == queue.Traceparent || name == queue.Tracestate) ||

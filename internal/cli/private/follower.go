@@ -25,15 +25,15 @@ type runFollower struct {
 	startedAt   time.Time
 	stopping    *atomic.Bool    // the user has stopped the run; bad health is then expected
 	noneRunning <-chan struct{} // closed once the user has stopped the run and no job is running
-	log         *cli.JobLog
+	log         *cli.JobLog     // nil without --joblog
 
-	state           control.Status
-	endedBefore     int64 // number of jobs that had ended at the start
-	endsUntilStatus int64 // number of jobs that must end before the next request for the status
-	lastEventSeq    int64 // number of the last event that was handled
-	sawNoneRunning  bool  // this follower has seen that noneRunning is closed
-	hasNewEvents    bool  // there were events since the last status request
-	warnedHealth    bool  // the service's bad health was printed
+	state           control.Status // reply to the last request for the status
+	endedBefore     int64          // number of jobs that had ended at the start
+	endsUntilStatus int64          // number of jobs that must end before the next request for the status
+	lastEventSeq    int64          // number of the last event that was handled
+	sawNoneRunning  bool           // this follower has seen that noneRunning is closed
+	hasNewEvents    bool           // there were events since the last status request
+	warnedHealth    bool           // the service's bad health was printed
 }
 
 // start reads the status of the queue, from which the follower starts.

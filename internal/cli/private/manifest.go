@@ -85,7 +85,7 @@ func (a *runManifest) describeChanges(now *runManifest) (list []string) {
 			now.source()))
 	}
 	if was, is := cli.QuoteProgram(a.Program), cli.QuoteProgram(now.Program); was != is && a.Source == now.Source {
-		list = append(list, fmt.Sprintf("the program was %q, now it is %q", short(was), short(is)))
+		list = append(list, fmt.Sprintf("the program was %q, now it is %q", shortLine(was), shortLine(is)))
 	}
 	for _, f := range queue.Fields() {
 		was, is := a.Fields[f.Name], now.Fields[f.Name]
@@ -102,7 +102,7 @@ func (a *runManifest) describeChanges(now *runManifest) (list []string) {
 	return list
 }
 
-// describeMemberChanges describes how the values of a repeated flag differ, such as --env. It names only the
+// describeMemberChanges describes how the values of a repeated flag, such as --env, differ. It names only the
 // keys, because the values of variables may be secret.
 func describeMemberChanges(flag string, was, is json.RawMessage) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
@@ -136,13 +136,13 @@ func describeChange(flag, was, is string) string {
 	return fmt.Sprintf("%s was %s, now it is %s", flag, was, is)
 }
 
-// short returns a text as one line of at most 60 columns.
-func short(text string) string { return termtext.Truncate(termtext.OneLine(text), 60) }
+// shortLine returns a text as one line of at most 60 columns.
+func shortLine(text string) string { return termtext.Truncate(termtext.OneLine(text), 60) }
 
 // formatFlagValue formats a value in the syntax of a flag.
 func formatFlagValue(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
-		return queue.QuoteShellWord(short(text))
+		return queue.QuoteShellWord(shortLine(text))
 	}
 	return strings.Trim(termtext.Truncate(string(raw), 60), "[]")
 }

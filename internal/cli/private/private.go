@@ -1,5 +1,5 @@
-// Package private executes a list of jobs in the foreground, in a separate queue (run --private). If such a run
-// is interrupted, the same command continues it.
+// Package private executes a list of jobs in the foreground, in a separate queue ("queuectl run --private"). If
+// such a run is interrupted, the same command continues it.
 //
 // Start with Run.
 package private
@@ -28,17 +28,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// privateJobs is one execution of run --private. It stores a list of jobs in a separate queue, runs them and
-// follows them.
+// privateJobs is one execution of "queuectl run --private". It stores a list of jobs in a separate queue, runs
+// them and follows them.
 type privateJobs struct {
 	cli.PrivateFlags
 	a               *cli.App
 	c               *control.Client
-	socket          string       // path of the socket of the service
-	common          queue.Spec   // job settings from the flags, for every job
-	manifest        *runManifest // everything that determines a job, except its line
-	hashPrefix      []byte       // the manifest as JSON; it is hashed together with each line
-	storedLines     map[int]string
+	socket          string            // path of the socket of the service
+	common          queue.Spec        // job settings from the flags, for every job
+	manifest        *runManifest      // everything that determines a job, except its line
+	hashPrefix      []byte            // the manifest as JSON; it is hashed together with each line
+	storedLines     map[int]string    // ids of the jobs that earlier runs have stored, by line number
 	idsByDeclaredID map[string]string // ids of the jobs in the queue, by the ids that their lines declare
 	isResumed       bool              // an earlier run has stored the list
 	lastLine        int               // number of the last line that was read

@@ -29,7 +29,7 @@ func (p *privateJobs) retryDead(ctx context.Context) error {
 	}
 }
 
-// loadStored reads which lines earlier runs have stored, into storedLines and isResumed.
+// loadStored reads from the queue which lines earlier runs have stored. It sets storedLines and isResumed.
 func (p *privateJobs) loadStored(ctx context.Context) error {
 	for jobs, err := range cli.JobPages(ctx, p.c, control.List{}) {
 		if err != nil {
@@ -110,14 +110,14 @@ func (p *privateJobs) storedCommand(id string) string {
 	if err != nil {
 		return "(unknown)"
 	}
-	return fmt.Sprintf("%q", short(present.JobTitle(&j.Job)))
+	return fmt.Sprintf("%q", shortLine(present.JobTitle(&j.Job)))
 }
 
 // changedLineText describes how a line differs from the job that an earlier run stored for it. was is the id of
 // that job.
 func (p *privateJobs) changedLineText(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
-	current := fmt.Sprintf("%q", short(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)))
+	current := fmt.Sprintf("%q", shortLine(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)))
 	if current == stored {
 		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", line, stored)
 	}

@@ -41,7 +41,7 @@ func (s *SafeWriter) escape(text string) string {
 	return termtext.Escape(text)
 }
 
-// TTYOutput converts a job's terminal output to text. A terminal would finally show the same lines.
+// TTYOutput converts a job's terminal output to the lines of text that a terminal would finally show.
 type TTYOutput struct {
 	Renderer termtext.Renderer
 	Live     bool   // show the unfinished line, and redraw it when it changes

@@ -63,7 +63,7 @@ type JSONList struct {
 
 // NewJSONList returns an empty list that prints to a writer: one element per line if asLines is true, otherwise
 // one array.
-func NewJSONList(to io.Writer, asLines bool) *JSONList { return &JSONList{to, "[", asLines} }
+func NewJSONList(w io.Writer, asLines bool) *JSONList { return &JSONList{w, "[", asLines} }
 
 // Add prints the next element.
 func (l *JSONList) Add(v any) error {

@@ -110,16 +110,16 @@ func (o *Output) WhileOutputRead(ctx context.Context, do func(context.Context) e
 	return err
 }
 
-// EscapeFor escapes the control characters and the invisible characters of a text that is printed to the file
-// to. On a terminal, it keeps colours and resets them at the end of the text. Elsewhere it escapes colours too.
-func (o *Output) EscapeFor(to *os.File, s string) string {
-	if to == o.Stderr { // a message may come from the service, which shortens texts with an ellipsis
+// EscapeFor escapes the control characters and the invisible characters of a text for a file. If the file is a
+// terminal, it keeps colours and resets them at the end of the text. Elsewhere it escapes colours too.
+func (o *Output) EscapeFor(file *os.File, s string) string {
+	if file == o.Stderr { // a message may come from the service, which shortens texts with an ellipsis
 		s = strings.ReplaceAll(s, "…", termtext.LocaleText("…"))
 	}
 	if o.Raw {
 		return s
 	}
-	terminal := IsTerminal(to)
+	terminal := IsTerminal(file)
 	if terminal && os.Getenv("NO_COLOR") != "" {
 		s = termtext.WithoutColours(s)
 	}
@@ -184,7 +184,7 @@ func (o *Output) Coloured(text, colour string) string {
 }
 
 // UsesColours reports whether colours may be written to a file.
-func UsesColours(to *os.File) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }
+func UsesColours(file *os.File) bool { return IsTerminal(file) && os.Getenv("NO_COLOR") == "" }
 
 // CanAsk reports whether the user can be asked for confirmation.
 func (o *Output) CanAsk() bool { return IsTerminal(o.Stdin) && IsTerminal(o.Stderr) && !o.Structured() }
@@ -197,13 +197,13 @@ func (o *Output) AskYesNo(format string, args ...any) bool {
 	return word == "y" || word == "yes"
 }
 
-// Columns returns how many columns a line may fill. It returns 0, which means no limit, if to is not
-// a terminal.
-func Columns(to *os.File) int {
-	if !IsTerminal(to) {
+// Columns returns how many columns a line may fill. If the file is not a terminal, it returns 0, which means no
+// limit.
+func Columns(file *os.File) int {
+	if !IsTerminal(file) {
 		return 0
 	}
-	if w, _, err := xterm.GetSize(int(to.Fd())); err == nil && w > 0 {
+	if w, _, err := xterm.GetSize(int(file.Fd())); err == nil && w > 0 {
 		return min(max(w, termtext.MinTableWidth), maxColumns)
 	}
 	return 80
@@ -215,12 +215,12 @@ const (
 	maxLines   = 500
 )
 
-// Lines returns the number of lines of a terminal, or 0 if to is not a terminal.
-func Lines(to *os.File) int {
-	if !IsTerminal(to) {
+// Lines returns the number of lines of a terminal, or 0 for any other file.
+func Lines(file *os.File) int {
+	if !IsTerminal(file) {
 		return 0
 	}
-	if _, h, err := xterm.GetSize(int(to.Fd())); err == nil && h > 0 {
+	if _, h, err := xterm.GetSize(int(file.Fd())); err == nil && h > 0 {
 		return min(h, maxLines)
 	}
 	return 24
@@ -231,8 +231,8 @@ type ProgressBar struct {
 	Current, Total int64
 	StartValue     int64 // value of Current at StartedAt; the estimate of the time left counts only progress after it
 	StartedAt      time.Time
-	Suffix         string
-	InBytes        bool
+	Suffix         string        // text after the numbers
+	InBytes        bool          // Current and Total are sizes in bytes
 	MinTimeLeft    time.Duration // lower bound of the time left
 }
 

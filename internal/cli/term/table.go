@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// PrintTableOrIDs prints a table with many rows. Each row begins with a name. With --quiet, it prints only the
-// names. Without rows, it prints the text empty.
-func (o *Output) PrintTableOrIDs(many int, empty string, head []string, row func(i int) []string) (err error) {
-	rows := make([][]string, many)
+// PrintTableOrIDs prints a table. The function row returns one of the rowCount rows, which begins with a name.
+// With --quiet, PrintTableOrIDs prints only the names. Without rows, it prints the text empty.
+func (o *Output) PrintTableOrIDs(rowCount int, empty string, head []string, row func(i int) []string) (err error) {
+	rows := make([][]string, rowCount)
 	for i := range rows {
 		rows[i] = row(i)
 	}

@@ -111,9 +111,9 @@ func ParseStep(text string) (s calendarStep, err error) {
 	return s, nil
 }
 
-// after returns t plus the given number of steps. Steps of whole days keep the time of day, even if the clocks
+// addTo returns t plus the given number of steps. Steps of whole days keep the time of day, even if the clocks
 // change.
-func (s calendarStep) after(t time.Time, steps int) time.Time {
+func (s calendarStep) addTo(t time.Time, steps int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.duration / day)
 	if s.months != 0 || days != 0 {
@@ -129,7 +129,7 @@ func (s calendarStep) FromNow(now time.Time, d direction) time.Time {
 		steps = -1
 	}
 	if s.months != 0 {
-		return s.after(now, steps)
+		return s.addTo(now, steps)
 	}
 	return now.Add(time.Duration(steps) * s.duration)
 }

@@ -24,8 +24,8 @@ const (
 	Backward                  // the text means the previous such time
 )
 
-// Parse parses a time as people write it, in the zone of now unless the text names another
-// zone.
+// Parse parses a time as people write it, in the zone of now unless the text names another zone. The parameter
+// open says which time an incomplete text means.
 //
 // It accepts RFC 3339, a date, a day, a time of day, and a day and a time in either order
 // (2026-03-01 15:04, noon tomorrow, 0930 UTC Nov 30). It also accepts a duration after one of these
@@ -47,11 +47,12 @@ func Parse(text string, now time.Time, open direction) (time.Time, error) {
 	if t, ok := parseDayAndTime(words, now, open); ok {
 		return t, nil
 	}
-	return time.Time{}, noInstant(text, open)
+	return time.Time{}, notATimeError(text, open)
 }
 
-// noInstant returns the error for a text that is not a time. Its examples have the direction open.
-func noInstant(text string, open direction) error {
+// notATimeError returns the error for a text that is not a time. The parameter open chooses the direction of
+// its examples.
+func notATimeError(text string, open direction) error {
 	if open == Backward {
 		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or "+
 			"2026-03-01T15:04:05Z", queue.Clip(text))
@@ -77,9 +78,9 @@ func splitAtT(words []string) []string {
 
 // cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100, +01:00 or +01.
 // An offset must follow the time of day. After a space, it must include minutes. If words contain no zone,
-// cutZone returns in.
-func cutZone(words []string, in *time.Location) (rest []string, named *time.Location) {
-	named = in
+// cutZone returns the zone fallback.
+func cutZone(words []string, fallback *time.Location) (rest []string, named *time.Location) {
+	named = fallback
 	for _, word := range words {
 		clock := ""
 		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInTimeOfDay([]string{word[:at]}) {
@@ -134,22 +135,22 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// addStep adds a duration to a time. after is the text of the duration, and from is the text of the time, where
+// addStep adds a duration to a time. step is the text of the duration, and base is the text of the time, where
 // "" means now. As in at(1), adding days to a day keeps the time of day. A number without a unit is allowed
 // only after now.
-func addStep(from, after string, now time.Time, open direction) (time.Time, error) {
-	s, err := ParseStep(after)
+func addStep(base, step string, now time.Time, open direction) (time.Time, error) {
+	s, err := ParseStep(step)
 	if err != nil {
 		return now, err
 	}
-	if from == "" {
+	if base == "" {
 		return s.FromNow(now, Forward), nil
 	}
-	if _, err := strconv.ParseFloat(after, 64); err == nil {
-		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.Clip(after))
+	if _, err := strconv.ParseFloat(step, 64); err == nil {
+		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.Clip(step))
 	}
-	t, err := Parse(from, now, open)
-	return s.after(t, 1), err
+	t, err := Parse(base, now, open)
+	return s.addTo(t, 1), err
 }
 
 // parseRelativeTime parses a time as a distance from now or from another time, such as "in 2 hours". As in
@@ -173,12 +174,12 @@ func parseRelativeTime(words []string, now time.Time, open direction) (time.Time
 	case err != nil: // a word that is not a unit of time, as in "next friday"
 		return now, false
 	case words[0] == "last":
-		return s.after(now, -1), true
+		return s.addTo(now, -1), true
 	case n == 2:
-		return s.after(now, 1), true
+		return s.addTo(now, 1), true
 	}
 	t, err := Parse(strings.Join(words[:n-2], " "), now, open)
-	return s.after(t, 1), err == nil
+	return s.addTo(t, 1), err == nil
 }
 
 // namedDay is a day as people write it. Some days recur: friday recurs every repeatDays days, and Nov 30 recurs
@@ -261,12 +262,12 @@ func (d namedDay) timeAt(clock, now time.Time, open direction) (time.Time, bool)
 		t := zone.TimeOfWallClock(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(),
 			clock.Nanosecond(),
 			time.UTC), now.Location())
-		// there is false if the year has no such day, like February 29.
-		there := d.repeatDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
+		// exists is false if the year has no such day, like February 29.
+		exists := d.repeatDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {
 		case d.repeatDays == 0 && d.repeatYears == 0:
-			return t, there && !(d.isTonight && clock.Hour() < 12)
-		case !there:
+			return t, exists && !(d.isTonight && clock.Hour() < 12)
+		case !exists:
 		case t.After(now) == (open == Forward):
 			return t, true
 		}
@@ -335,8 +336,8 @@ func parseDate(word string) (time.Time, bool) {
 func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
 	text := words[0] + " " + strings.TrimSuffix(words[1], ",")
 	for _, layout := range []string{"Jan 2", "January 2", "2 Jan", "2 January"} {
-		// Parse the year separately: it might be a time of day too, so if the year has no such day, the whole text
-		// is invalid.
+		// Parse the year separately. If the layout contained it, Parse would reject Feb 29 2027, and the caller
+		// would take 2027 for a time of day.
 		t, err := time.Parse(layout, text)
 		switch {
 		case err != nil:

@@ -75,7 +75,7 @@ func TestTimesParseLikeAt(t *testing.T) {
 	// This day is a Tuesday.
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600))
 	for text, want := range map[string]string{
-		// These are the examples of at in POSIX.1-2024, and variants that its grammar allows.
+		// These are the examples of at(1) in POSIX.1-2024, and variants that its grammar allows.
 		"0730 tomorrow": "2026-03-11T07:30:00+01:00", "now + 1 hour": "2026-03-10T12:00:00+01:00",
 		"0815am Jan 24": "2027-01-24T08:15:00+01:00", "now + 1day": "2026-03-11T11:00:00+01:00",
 		"5 pm FRIday": "2026-03-13T17:00:00+01:00", "17:00 utc+ 30minutes": "2026-03-10T17:30:00Z",

@@ -43,6 +43,8 @@ func secureStateDir(dir, file string) error {
 	return errors.Join(err, f.Close())
 }
 
+// secureDir creates a directory that only the accounts of stateDirDescriptor can access, or restricts an
+// existing one.
 func secureDir(dir string) error {
 	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
 	name, nameErr := windows.UTF16PtrFromString(dir)

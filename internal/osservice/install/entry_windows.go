@@ -15,10 +15,10 @@ import (
 type serviceEntry interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
 	SetRecoveryActionsOnNonCrashFailures(yes bool) error
-	setPreshutdownTimeout(within time.Duration) error
+	setPreshutdownTimeout(timeout time.Duration) error
 	setSIDType(kind uint32) error
 	setPrivilege(name string) error
-	command() (string, error)
+	command() (string, error) // the command line of the service
 	setCommand(line string) error
 	Control(svc.Cmd) (svc.Status, error)
 	status() (windows.SERVICE_STATUS_PROCESS, error)
@@ -52,8 +52,8 @@ func (s *Service) openEntry() (serviceEntry, error) {
 // managedService implements serviceEntry with the Windows service manager.
 type managedService struct{ *mgr.Service }
 
-func (m managedService) setPreshutdownTimeout(within time.Duration) error {
-	ms := uint32(within.Milliseconds()) // the layout of SERVICE_PRESHUTDOWN_INFO
+func (m managedService) setPreshutdownTimeout(timeout time.Duration) error {
+	ms := uint32(timeout.Milliseconds()) // the layout of SERVICE_PRESHUTDOWN_INFO
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_PRESHUTDOWN_INFO, (*byte)(unsafe.Pointer(&ms)))
 }
 

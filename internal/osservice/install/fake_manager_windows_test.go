@@ -22,26 +22,30 @@ type manager struct {
 	profile     error // error that the removal of the account's profile returns
 	s           *Service
 	registered  bool
-	state       svc.State
-	exit        uint32 // exit code of a service that cannot start; 0 if it can
-	slow        int    // number of status queries during a start or stop; each one reports progress
-	hangs       bool   // a start or stop reports no progress
-	ignoresStop bool   // the service ignores a request to stop
-	line        string
-	run         string // the command that Windows runs at logon
+	state       svc.State // of the service
+	exit        uint32    // exit code of a service that cannot start; 0 if it can
+	slow        int       // number of status queries during a start or stop; each one reports progress
+	hangs       bool      // a start or stop reports no progress
+	ignoresStop bool      // the service ignores a request to stop
+	line        string    // command line of the service
+	run         string    // the command that Windows runs at logon
 	calls       []string
-	actions     []mgr.RecoveryAction
-	reset       uint32
-	nonCrash    bool
-	preshut     time.Duration
-	sid         uint32
-	privilege   string
-	st          windows.SERVICE_STATUS_PROCESS
+
+	// These fields hold the settings that the installer has made, and the last status.
+	actions   []mgr.RecoveryAction
+	reset     uint32        // seconds without a failure until the first action applies again
+	nonCrash  bool          // actions also follow an exit with an error code
+	preshut   time.Duration // time for the service to stop before a shutdown
+	sid       uint32        // type of the service's SID
+	privilege string
+	st        windows.SERVICE_STATUS_PROCESS
 }
 
-func newManager(own bool) *manager {
+// newManager returns a fake service manager. Its field s is a stopped service that is not registered: the
+// user's own if userService is true, otherwise the system's.
+func newManager(userService bool) *manager {
 	m := &manager{state: svc.Stopped}
-	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client",
+	o := Options{User: userService, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client",
 		Paths: config.Paths{StateDir: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`,
 			SettingsFile: `C:\ProgramData\queuectl\queuectl.toml`}}
 	o.Direct = DirectControl{

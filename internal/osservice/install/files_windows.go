@@ -31,9 +31,9 @@ func tidyRunners(client string) {
 	}
 }
 
-// removeRunners removes all copies of the runner program. Runners end shortly after their service, so it waits
-// up to releaseTimeout for running copies. After that it returns an error, for example because a user's own
-// service still runs a copy.
+// removeRunners removes all copies of the runner program. Runners end shortly after their service, so
+// removeRunners waits up to releaseTimeout for running copies. After that it returns an error, for example
+// because a user's own service still runs a copy.
 func removeRunners(client string) error {
 	for end := time.Now().Add(releaseTimeout); !copies.Remove(copies.DirFor(client)); time.Sleep(pollInterval) {
 		if time.Now().After(end) {

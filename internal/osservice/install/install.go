@@ -29,11 +29,11 @@ type DirectControl struct {
 	// Start starts the user's own service in the background and waits until it answers.
 	Start       func() error
 	Stop        func(keepJobs bool) error // stops the service and waits until it has released its files
-	IsAnswering func() bool
+	IsAnswering func() bool               // reports whether the service answers requests
 }
 
 // serveArguments returns the arguments that start queuectld as the system's service. They contain all three
-// paths, because the default paths of root are others.
+// paths, because root's default paths differ from these.
 func (o Options) serveArguments() []string {
 	return []string{"serve", "--dir", o.Paths.StateDir, "--socket", o.Paths.Socket, "--config", o.Paths.SettingsFile}
 }

@@ -31,32 +31,32 @@ func removeLogonCommand() error {
 	return k.DeleteValue(Name)
 }
 
-// logonCommandText is the name of the command at logon in messages.
+// logonCommandText is what messages call the command that Windows runs at logon.
 const logonCommandText = "the command that starts your service at logon (value " + Name + " of the registry key " +
 	`HKEY_CURRENT_USER\` + osservice.RunKey + ")"
 
 // installUserService starts the user's own service now and at each logon.
 func (s *Service) installUserService() error {
 	if err := s.setLogonCommand(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
-		return cannot("configure "+logonCommandText, err)
+		return cannotDo("configure "+logonCommandText, err)
 	}
 	return s.Direct.Start()
 }
 
-// uninstallUserService stops the user's own service, which then no longer starts at logon. was reports whether
-// it was registered.
-func (s *Service) uninstallUserService() (was bool, err error) {
-	if was = s.IsRegistered(); !was {
+// uninstallUserService stops the user's own service, which then no longer starts at logon. wasRegistered
+// reports whether it was registered.
+func (s *Service) uninstallUserService() (wasRegistered bool, err error) {
+	if wasRegistered = s.IsRegistered(); !wasRegistered {
 		return false, nil
 	}
 	if err := s.stopUserService(false); err != nil {
-		return was, err
+		return wasRegistered, err
 	}
 	err = s.removeLogonCommand()
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}
-	return was, cannot("remove "+logonCommandText, err)
+	return wasRegistered, cannotDo("remove "+logonCommandText, err)
 }
 
 // stopUserService stops the user's own service if it runs.

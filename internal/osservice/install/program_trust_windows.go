@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkProgramTrust returns an error if the service should not run a program. The program is in a user's
-// profile, where the service's account cannot read it, or other accounts could replace it.
+// checkProgramTrust returns an error if the service should not run a program. That is so if the program is in a
+// user's profile, where the service's account cannot read it, or if other accounts could replace it.
 func checkProgramTrust(program string) error {
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {

@@ -67,9 +67,9 @@ func (s *Service) Install() error {
 	return s.unit.Start()
 }
 
-// Uninstall stops the service and removes the registration. was reports whether the service was registered.
-// Uninstall keeps the queue and the settings.
-func (s *Service) Uninstall() (was bool, err error) {
+// Uninstall stops the service and removes the registration. wasRegistered reports whether the service was
+// registered. Uninstall keeps the queue and the settings.
+func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	if err := s.checkAllowed("uninstall", s.uid == 0); err != nil {
 		return true, err
 	}

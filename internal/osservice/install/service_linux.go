@@ -90,6 +90,7 @@ func ensureRuntimeDir() error {
 	return os.Setenv("XDG_RUNTIME_DIR", dir)
 }
 
+// run executes a command. If the command fails, the error contains the command's output.
 func run(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil {
@@ -199,8 +200,8 @@ const tmpfilesPath = "/etc/tmpfiles.d/queuectl.conf"
 
 // installedFile is a file of the registration.
 type installedFile struct {
-	path, source string
-	keepExisting bool // keep an existing file, because users edit it
+	path, source string // where the file is installed; its name among the files of the packages
+	keepExisting bool   // keep an existing file, because users edit it
 }
 
 // files returns the files of the registration, in the order in which they are written and removed.
@@ -241,10 +242,10 @@ func (s *Service) writeFiles() (changed bool, err error) {
 	return changed, nil
 }
 
-// Uninstall stops the service and removes the registration. was reports whether the service was registered.
-// Uninstall keeps the queue, the settings and the accounts. If a package has installed units since Install, the
-// service and its running jobs continue with these units.
-func (s *Service) Uninstall() (was bool, err error) {
+// Uninstall stops the service and removes the registration. wasRegistered reports whether the service was
+// registered. Uninstall keeps the queue, the settings and the accounts. If a package has installed units since
+// Install, the service and its running jobs continue with these units.
+func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	shadows := s.shadowsPackage()
 	if path := s.packagedUnit(); path != "" && !shadows {
 		return true, queue.Errorf(queue.CodeWrongState,
@@ -256,29 +257,29 @@ func (s *Service) Uninstall() (was bool, err error) {
 	if shadows {
 		return true, s.moveToPackage()
 	}
-	was = s.IsRegistered()
-	if was {
+	wasRegistered = s.IsRegistered()
+	if wasRegistered {
 		disable := append([]string{"disable", "--now", mainUnit}, socketUnits...)
 		if !s.User {
 			disable = append(disable, webUnit)
 		}
 		if err := s.systemctl(disable...); err != nil {
-			return was, err
+			return wasRegistered, err
 		}
 		if err := s.systemctl(append([]string{"stop"}, sliceUnits...)...); err != nil {
-			return was, err
+			return wasRegistered, err
 		}
 	}
 	removed, err := s.removeFiles()
-	was = was || removed
-	if err != nil || !was {
-		return was, err
+	wasRegistered = wasRegistered || removed
+	if err != nil || !wasRegistered {
+		return wasRegistered, err
 	}
-	return was, s.systemctl("daemon-reload")
+	return wasRegistered, s.systemctl("daemon-reload")
 }
 
-// moveToPackage removes the units of Install, so that those of a package take effect. These are then enabled
-// and running if those of Install were.
+// moveToPackage removes the units of Install, so that those of a package take effect. The package's units are
+// then enabled and running if the units of Install were.
 func (s *Service) moveToPackage() error {
 	if _, err := s.removeFiles(); err != nil {
 		return err
@@ -297,20 +298,20 @@ func (s *Service) moveToPackage() error {
 	return s.systemctl("try-restart", mainUnit)
 }
 
-// removeFiles removes the files of the registration, except those that users edit. was reports whether any of
-// them existed.
-func (s *Service) removeFiles() (was bool, err error) {
+// removeFiles removes the files of the registration, except those that users edit. existed reports whether any
+// of them existed.
+func (s *Service) removeFiles() (existed bool, err error) {
 	for _, f := range s.files() {
 		if f.keepExisting {
 			continue
 		}
 		err := os.Remove(f.path)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return was, err
+			return existed, err
 		}
-		was = was || err == nil
+		existed = existed || err == nil
 	}
-	return was, nil
+	return existed, nil
 }
 
 // control starts, stops or restarts the service.
@@ -359,6 +360,8 @@ func checkProgramTrust(program string) error {
 	}
 }
 
+// copyAdvice is the advice to run the service from copies of the programs. %[1]s is the directory of the
+// originals.
 const copyAdvice = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && " +
 	"/usr/local/bin/queuectl service install"
 

@@ -39,6 +39,7 @@ func (m *machine) takeCalls() []string {
 	return list
 }
 
+// files lists the files on the machine.
 func (m *machine) files(t *testing.T) (list []string) {
 	err := filepath.WalkDir(m.root, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
@@ -52,6 +53,7 @@ func (m *machine) files(t *testing.T) (list []string) {
 	return list
 }
 
+// expect fails the test if two lists differ. what names them in the error.
 func expect(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -173,8 +175,8 @@ func TestInstallLeavesPackagedUnits(t *testing.T) {
 }
 
 // If a package has installed units since Install, Uninstall replaces the units of Install by those of the
-// package. These are then enabled and running if those of Install were. Install returns an error that explains
-// this.
+// package. The package's units are then enabled and running if the units of Install were. Install returns an
+// error that explains this.
 func TestUninstallHandsOverToPackage(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {

@@ -20,6 +20,7 @@ func (s *Service) Stop(keepJobs bool) error {
 // Restart restarts the service. Jobs continue to run.
 func (s *Service) Restart() error { return s.act("restart") }
 
+// act controls the service with a verb of systemctl, if it is registered and the caller may do that.
 func (s *Service) act(verb string) error {
 	return s.runIfAllowed(verb, s.uid == 0, s.IsRegistered(), func() error { return s.control(verb) })
 }

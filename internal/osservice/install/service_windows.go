@@ -35,9 +35,9 @@ type Service struct {
 	unit       kardianos.Service
 	open       func() (serviceEntry, error) // opens the service in the service manager
 	secure     func(dir, file string) error // creates the state directory, or restricts the access to it
-	checkTrust func(program string) error
-	profile    func(sid string) error // removes an account's profile
-	elevated   bool
+	checkTrust func(program string) error   // returns an error if other accounts could replace a program
+	profile    func(sid string) error       // removes an account's profile
+	elevated   bool                         // the caller has the rights of an administrator
 
 	addSource, removeSource func(name string) error // add and remove an event log source
 
@@ -178,15 +178,15 @@ func (s *Service) Configure() error {
 		return err
 	}
 	return errors.Join(
-		cannot("configure the runner program", s.installRunner(s.Client)),
-		cannot("configure recovery actions", e.SetRecoveryActions(recoveryActions, uint32(failureResetTime/time.Second))),
-		cannot("configure the recovery from a nonzero exit code",
+		cannotDo("configure the runner program", s.installRunner(s.Client)),
+		cannotDo("configure recovery actions", e.SetRecoveryActions(recoveryActions, uint32(failureResetTime/time.Second))),
+		cannotDo("configure the recovery from a nonzero exit code",
 			ignoreUnsupported(e.SetRecoveryActionsOnNonCrashFailures(true))),
-		cannot("configure the time that the service gets before a shutdown",
+		cannotDo("configure the time that the service gets before a shutdown",
 			ignoreUnsupported(e.setPreshutdownTimeout(preshutdownTimeout))),
-		cannot("configure the service's SID type", ignoreUnsupported(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
-		cannot("configure the service's privileges", ignoreUnsupported(e.setPrivilege(keptPrivilege))),
-		cannot("configure the event log source", s.addSource(Name)),
+		cannotDo("configure the service's SID type", ignoreUnsupported(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		cannotDo("configure the service's privileges", ignoreUnsupported(e.setPrivilege(keptPrivilege))),
+		cannotDo("configure the event log source", s.addSource(Name)),
 	)
 }
 
@@ -214,10 +214,11 @@ const (
 	preshutdownTimeout = 180 * time.Second
 )
 
-// cannot adds to an error what could not be done, such as "configure recovery actions".
-func cannot(do string, err error) error {
+// cannotDo returns an error that says what could not be done, such as "configure recovery actions". It returns
+// nil if err is nil.
+func cannotDo(action string, err error) error {
 	if err != nil {
-		return fmt.Errorf("cannot %s: %w", do, err)
+		return fmt.Errorf("cannot %s: %w", action, err)
 	}
 	return nil
 }
@@ -253,30 +254,30 @@ func (s *Service) UndoConfigure() error {
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
 		source = nil
 	}
-	return errors.Join(cannot("remove the event log source", source),
-		cannot("remove the profile of the account "+Account, profile), cannot("remove the runner programs", programs))
+	return errors.Join(cannotDo("remove the event log source", source),
+		cannotDo("remove the profile of the account "+Account, profile), cannotDo("remove the runner programs", programs))
 }
 
-// Uninstall stops the service and removes the registration. was reports whether the service was registered.
-// Uninstall keeps the queue and the settings.
-func (s *Service) Uninstall() (was bool, err error) {
+// Uninstall stops the service and removes the registration. wasRegistered reports whether the service was
+// registered. Uninstall keeps the queue and the settings.
+func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	if s.User {
 		return s.uninstallUserService()
 	}
 	if err := s.checkAllowed("uninstall", s.elevated); err != nil {
 		return true, err
 	}
-	if was = s.IsRegistered(); was {
+	if wasRegistered = s.IsRegistered(); wasRegistered {
 		if err := s.Stop(false); err != nil {
-			return was, err
+			return wasRegistered, err
 		}
 		// kardianos also returns an error if only the event log source is missing. In that case it has removed
 		// the registration.
 		if err := s.unit.Uninstall(); err != nil && s.IsRegistered() {
-			return was, err
+			return wasRegistered, err
 		}
 	}
-	return was, s.UndoConfigure()
+	return wasRegistered, s.UndoConfigure()
 }
 
 // Start starts the service. It returns when the service accepts connections.
@@ -347,6 +348,7 @@ func (s *Service) stop() error {
 	return s.waitForState(svc.Stopped)
 }
 
+// act calls the function do if the service is registered and the caller may control it.
 func (s *Service) act(verb string, do func() error) error {
 	return s.Options.runIfAllowed(verb, s.elevated, s.IsRegistered(), do)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// expect fails the test if two lists differ. what names them in the error.
 func expect(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -265,6 +266,7 @@ func TestDirectoryDeniesOtherUsers(t *testing.T) {
 	})
 }
 
+// wantAccess checks that a security descriptor equals stateDirDescriptor.
 func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 	t.Helper()
 	owner, _, err1 := sd.Owner()
@@ -335,7 +337,7 @@ func TestServiceManager(t *testing.T) {
 	}
 	t.Run("as prepared", func(t *testing.T) {
 		skip.UnderWine(t, "needs the configuration of a service; TestPrepare checks what is requested")
-		asPrepared(t)
+		checkPreparedService(t)
 	})
 	if was, err := s.Uninstall(); !was || err != nil || s.IsRegistered() {
 		t.Errorf("uninstalled: %v, %v", was, err)
@@ -345,8 +347,8 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// asPrepared checks that the service manager has stored what Configure sets.
-func asPrepared(t *testing.T) {
+// checkPreparedService checks that the service manager has stored what Configure sets.
+func checkPreparedService(t *testing.T) {
 	m, err := mgr.Connect()
 	if err != nil {
 		t.Fatal(err)
@@ -406,7 +408,7 @@ func TestRunKey(t *testing.T) {
 // TestMain also implements the service that TestServiceManager starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "serve" && os.Args[2] == "--service" {
-		if err := svc.Run(Name, idle{}); err != nil {
+		if err := svc.Run(Name, idleService{}); err != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -414,10 +416,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// idle is a service that does nothing until it is stopped.
-type idle struct{}
+// idleService is a service that does nothing until it is stopped.
+type idleService struct{}
 
-func (idle) Execute(_ []string, requests <-chan svc.ChangeRequest, statuses chan<- svc.Status) (bool, uint32) {
+func (idleService) Execute(_ []string, requests <-chan svc.ChangeRequest, statuses chan<- svc.Status) (bool, uint32) {
 	statuses <- svc.Status{State: svc.Running, Accepts: svc.AcceptStop}
 	for c := range requests {
 		if c.Cmd == svc.Stop {
@@ -428,6 +430,7 @@ func (idle) Execute(_ []string, requests <-chan svc.ChangeRequest, statuses chan
 	return false, 0
 }
 
+// copySelf copies this test program.
 func copySelf(t *testing.T, to string) {
 	self, err := os.Executable()
 	if err == nil {

@@ -39,8 +39,8 @@ func (o Options) adaptedFile(name string) string {
 	).Replace(string(raw))
 }
 
-// arguments returns the arguments of serve as XML for launchd's file. The user's own service needs no
-// arguments, because it uses the default paths.
+// arguments returns the arguments of "queuectld serve" as XML for launchd's file. The user's own service needs
+// no arguments, because it uses the default paths.
 func (o Options) arguments() string {
 	if o.User {
 		return ""

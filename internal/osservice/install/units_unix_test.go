@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// system and own select the system's service and a user's own service.
 var (
 	system = Options{Program: "/usr/local/bin/queuectld", Client: "/usr/local/bin/queuectl",
 		Paths: config.Paths{StateDir: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock",
@@ -64,7 +65,7 @@ func TestFilesAreFilledIn(t *testing.T) {
 	}
 }
 
-// The file for launchd is valid XML and starts the command serve with the right paths.
+// The file for launchd is valid XML and starts "queuectld serve" with the right paths.
 func TestLaunchdFile(t *testing.T) {
 	for _, c := range []struct {
 		o    Options

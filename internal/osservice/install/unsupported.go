@@ -20,7 +20,7 @@ func (s *Service) IsRegistered() bool { return false }
 func (s *Service) Install() error { return s.NotRegisteredError() }
 
 // Uninstall removes the registration.
-func (s *Service) Uninstall() (was bool, err error) { return false, nil }
+func (s *Service) Uninstall() (wasRegistered bool, err error) { return false, nil }
 
 // Start starts the service.
 func (s *Service) Start() error { return s.NotRegisteredError() }
