@@ -183,7 +183,7 @@ func TestLookupsFailFastWithoutAnswer(t *testing.T) {
 		}
 		patient.UserName(61420)
 		if patient.UserName(61421); len(e.lookups) != 3 {
-			t.Errorf("with AlwaysAsk: asked for %q", e.lookups)
+			t.Errorf("with AlwaysQueryRemote: asked for %q", e.lookups)
 		}
 		time.Sleep(lookupCacheTime)
 		e.fails = false

@@ -157,7 +157,7 @@ func TestDomainAnswersAreCached(t *testing.T) {
 		}
 		d.AlwaysQueryRemote = true
 		if d.UserID(`CORP\x`); !slices.Contains(asked, `CORP\x`) {
-			t.Error("AlwaysAsk did not ask")
+			t.Error("AlwaysQueryRemote did not ask")
 		}
 	})
 }

@@ -30,7 +30,7 @@ func secureStateDir(dir, file string) error {
 	}
 	text, err := packaging.Files.ReadFile("windows/queuectl.toml")
 	if err != nil {
-		panic("register: " + err.Error())
+		panic("install: " + err.Error())
 	}
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {

@@ -26,7 +26,7 @@ const (
 func (o Options) adaptedFile(name string) string {
 	raw, err := packaging.Files.ReadFile(name)
 	if err != nil {
-		panic("register: " + err.Error())
+		panic("install: " + err.Error())
 	}
 	return strings.NewReplacer(
 		packagedProgram, o.Program,
