@@ -1,4 +1,5 @@
-# Everything here needs Go alone, but for race (cgo and a C compiler) and packages.
+# Most targets need only Go. race also needs cgo and a C compiler, and packages needs the tools in
+# packaging/build.
 GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
@@ -8,7 +9,7 @@ export CGO_ENABLED = 0
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
 
-# Installs what `make build` has built, with manual pages and completions.
+# Installs the programs that `make build` has built, with manual pages and completions.
 PREFIX ?= /usr/local
 install:
 	@test -x queuectl -a -x queuectld || { echo "nothing is built yet; run: make build" >&2; exit 1; }
@@ -21,32 +22,32 @@ install:
 	./queuectl completion zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_queuectl"
 	./queuectl completion fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/queuectl.fish"
 
-# A real batch of jobs, end to end.
+# Runs a batch of jobs on a temporary queue, from enqueue to end.
 demo:
 	$(GO) run ./test/demo
 
-# Most tests wait for something most of the time: half as many packages again as processors fill these.
+# PACKAGES_AT_ONCE is 1.5 packages per processor, because most tests wait most of the time.
 PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
 
-# All tests that end within seconds and need only Go: at most three minutes on two processors. vet is
-# part of make check.
+# Runs all tests that end within seconds and need only Go. It takes at most three minutes on two
+# processors. `make check` runs vet.
 test:
 	QUEUECTL_WALKS=2 $(GO) test -short -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
 
-# All tests, also those that take long or start a PostgreSQL server.
+# Runs all tests, including those that take long or start a PostgreSQL server.
 test-long:
 	$(GO) test -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
 
-# What the whole program's tests drive is another process, which the detector does not see,
-# and SQLite's memory is not Go's: to watch its code costs two thirds of the time for nothing.
-# The engine is watched over SQLite alone: over a server it is the same.
-# A random walk takes its steps one by one, so two of them are enough. The tests of the whole tree in
-# this directory, and the model of the store, which is no part of the product, are left out.
+# Runs tests under the race detector, except those for which it is useless. The tests below test/ drive
+# programs in other processes, which the detector does not see. SQLite's code does not use Go's memory,
+# so watching the code would only triple the time. The engine is tested on SQLite only, because it
+# behaves the same on a server. Two random walks are enough, because a walk takes its steps one by one.
+# The tests in this directory check sources, and the store's model is not part of the product.
 race:
 	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v -e /queuectl/test/ -e '/queuectl$$' -e /memstore)
 
-# gofmt, vet and staticcheck, actionlint without the linters of other languages that a machine may have,
-# the tests of the whole tree (import law, words, sizes), generated pages, and the other targets.
+# Checks the sources: gofmt, vet, staticcheck, actionlint (without its linters for other languages), the
+# tests of the whole tree (import law, words, sizes), generated pages, and builds for the other systems.
 check: check-source check-targets
 
 check-source:
@@ -59,8 +60,8 @@ check-source:
 	$(GO) test .
 	$(GO) run ./internal/pages -check
 
-# Vet and build for six targets, and staticcheck for Windows. It compiles as for packages, which then find
-# it done.
+# Runs vet and build for six systems, and staticcheck for Windows. The compiler flags are those of `make
+# packages`, which can then reuse the results.
 check-targets:
 	@for t in $(TARGETS); do \
 		echo "vet and build for $$t"; \
@@ -69,88 +70,92 @@ check-targets:
 	done
 	GOOS=windows "$$($(GO) tool -modfile=tools/go.mod -n staticcheck)" ./...
 
-# The files that are generated from the program's tables.
+# Writes the files that are generated from the program's tables.
 pages:
 	$(GO) run ./internal/pages
 
-# .deb, .rpm, Arch, .msi and .zip packages, checksums and bills of materials in dist; what
-# it needs for the MSI, and reads from the environment, stands in packaging/build.
+# Builds .deb, .rpm, Arch, .msi and .zip packages, checksums and bills of materials in dist.
+# packaging/build names the tools that the MSI needs, and the environment variables.
 packages:
 	packaging/build
 
-# The packages in a container with a booted systemd, as root; TESTFLAGS names scenarios.
+# Tests the packages in a container with a booted systemd. It needs root. TESTFLAGS names scenarios.
 system-test:
 	packaging/test/run $(TESTFLAGS)
 
-# The suite, the MSI and the service under Wine; TESTFLAGS names parts: suite, install, service,
-# or kills, which are 200 of the service.
+# Tests the suite, the MSI and the service under Wine. TESTFLAGS names parts: suite, install, service,
+# or kills (200 kills of the service).
 wine-test:
 	packaging/test/wine $(TESTFLAGS)
 
-# The compose file's server and nodes, in podman's containers, as root.
+# Tests the server and the nodes of the compose file in containers of podman. It needs root.
 compose-test:
 	packaging/test/compose
 
-# Speed compared with the machine's own limits; BENCHFLAGS="-as daemon -only drain,start" is that of
-# root's runner, as root.
+# Compares the speed with the limits of the machine. BENCHFLAGS="-as daemon -only drain,start" measures
+# the runner of root; it needs root.
 bench:
 	$(GO) run ./bench $(BENCHFLAGS)
 
-# Every measurement of both benchmarks once and as small as possible, to see that they work: a minute at most.
+# Takes each measurement of both benchmarks once and as small as possible, to check that the benchmarks
+# work. It takes at most a minute.
 bench-smoke:
 	timeout 120 $(GO) run ./bench -smoke >/dev/null
 	cd bench/postgres && npm install --silent --no-package-lock && \
 		QUEUECTL_BENCH_JOBS=200 QUEUECTL_BENCH_NODES=2 QUEUECTL_BENCH_DEPTH=2000 QUEUECTL_BENCH_DRAINED=1000 QUEUECTL_BENCH_WAKEUPS=5 \
 		$(GO) test -count=1 -timeout 2m .
 
-# The queue on a PostgreSQL server, compared with River, graphile-worker and pg-boss, and as deep as 10,000,000 jobs; needs npm too.
+# Compares the queue on a PostgreSQL server with River, graphile-worker and pg-boss, and measures it
+# with up to 10,000,000 waiting jobs. It needs npm.
 bench-postgres:
 	cd bench/postgres && npm install --silent --no-package-lock && \
 		QUEUECTL_BENCH_ROUNDS=5 QUEUECTL_BENCH_DEPTH=10000000 $(GO) test -count=1 -v -timeout 2h .
 
-# 200 kills of the service; tests run a short form.
+# Kills the service 200 times. The tests do so 20 times.
 kill-loop:
 	QUEUECTL_KILLS=200 $(GO) test ./test/durability -run TestServiceKilled -count=1 -v -timeout 20m
 
-# 1,000 pauses of trees that fork all the time, by signals and, as root, by control groups; tests
-# do 20.
+# Pauses process trees that fork continuously 1,000 times, by signals and, as root, by control groups.
+# The tests do so 20 times.
 pauses:
 	QUEUECTL_PAUSES=1000 $(GO) test ./test/runner -run '^TestPausedForkingTreesStop$$' -count=1 -v -timeout 2h
 
-# Rates, units and weights by the contract's figures, over 20 kills, and a kill at each commit of what releases,
-# replaces, fires and has hooks; tests run a short form.
+# Tests rate limits, resource units and weights during 20 kills, and kills the service at each commit of
+# a scenario with dependencies, replacements, schedules and hooks. The tests run a short form.
 gates:
 	QUEUECTL_SOAK=1 $(GO) test ./test/jobs ./test/durability -run '^(TestResourceUnitsAreExclusive|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
 
-# What a step of each periodic duty reads with 1,000,000 ended jobs, compared with 10,000; tests compare 100,000.
+# Checks that a step of each periodic duty reads no more with 1,000,000 ended jobs than with 10,000. The
+# tests use 100,000.
 duties:
 	QUEUECTL_ENDED=1000000 $(GO) test ./store/engine -run '^TestDutiesReadAsMuchWhateverIsStored$$' -count=1 -v -timeout 20m
 
-# The store's suite, and random walks compared with the model, on a PostgreSQL server that the tests start.
+# Runs the store's suite, and random walks compared with the model, on a PostgreSQL server that the
+# tests start.
 server-suite:
 	QUEUECTL_SERVER=1 $(GO) test ./store/engine -run 'OfAServer$$|^TestCacheDeltasKeepNodesEqual$$' -count=1 -timeout 60m
 
-# 1,000 random walks through the engine, compared with the model; make test takes 2, make test-long 8, CI 20,
-# and 100 at night.
+# Takes 1,000 random walks through the engine and compares them with the model. `make test` takes 2,
+# `make test-long` 8, and CI 20, or 100 at night.
 walks:
 	QUEUECTL_WALKS=1000 $(GO) test ./store/engine -run '^TestWalks$$' -count=1 -timeout 2h
 
-# Half an hour of faults, as root for a small disk that fills up; tests run ten seconds, CI two
-# minutes.
+# Injects faults for half an hour. With root, they include a small disk that fills up. The tests do so
+# for ten seconds, and CI for two minutes.
 campaign:
 	QUEUECTL_CAMPAIGN=30m $(GO) test ./test/durability -run '^TestCampaign$$' -count=1 -v -timeout 2h
 
-# Two hours of three nodes that are cut off, stopped and killed, on a server that crashes and fails over, as root; CI runs three
-# minutes.
+# Cuts off, stops and kills three nodes for two hours, on a server that crashes and fails over. It needs
+# root. CI does so for three minutes.
 apart:
 	QUEUECTL_APART=2h $(GO) test ./test/cluster -run '^TestNodesSurvivePartitionsAndCrashes$$' -count=1 -v -timeout 3h
 
-# Five minutes of two users who attack a service while a third one measures, as root; tests run
-# five seconds, in which all but the percentiles is looked at.
+# Lets two users attack a service for five minutes, while a third one measures it. It needs root. The
+# tests do so for five seconds, without checking percentiles.
 abuse:
 	QUEUECTL_ABUSE=5m $(GO) test ./test/access -run '^TestAbuse$$' -count=1 -v -timeout 20m
 
-# Fuzzing, for FUZZTIME each; tests run what was found before.
+# Runs each fuzz test for FUZZTIME. The tests only run the inputs that were found earlier.
 FUZZTIME ?= 5m
 fuzz:
 	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r file; do \
@@ -159,29 +164,30 @@ fuzz:
 		done; \
 	done
 
-# 2,000 power cuts, as root; tests run 60.
+# Simulates 2,000 power cuts. It needs root. The tests simulate 60.
 power-cuts:
 	QUEUECTL_CUTS=2000 $(GO) test ./test/durability -run TestPowerCut -count=1 -v -timeout 60m
 
-# A private run of 2,000 commands, compared with xargs and GNU parallel, killed at half; tests
-# run a short form.
+# Compares a private run of 2,000 commands, which is killed halfway, with xargs and GNU parallel. The
+# tests run a short form.
 peers:
 	QUEUECTL_PEERS=2000 $(GO) test ./test/cli -run TestPrivateRunComparedWithPeers -count=1 -v
 
-# All suites; it installs what they need, as root.
+# Runs all suites, and installs the packages that they need, which requires root.
 ci:
 	.ci/run
 
-# The container images queuectl and queuectl-shared, with podman.
+# Builds the container images queuectl and queuectl-shared with podman.
 images:
 	podman build -f packaging/Containerfile --build-arg VERSION=$$(packaging/version) -t queuectl .
 	podman build -f packaging/Containerfile --build-arg VERSION=$$(packaging/version) --target shared -t queuectl-shared .
 
-# The changes of the version that is built, from CHANGELOG.md.
+# Prints the changes of the present version, from CHANGELOG.md.
 release-notes:
 	@$(GO) run ./internal/release notes CHANGELOG.md "$$(packaging/version)"
 
-# An apt and a dnf repository of the packages in dist, in dist/repository, for a web server that offers it at URL.
+# Makes an apt and a dnf repository of the packages in dist. A web server can offer the result,
+# dist/repository, at URL.
 repository:
 	@test -n "$(URL)" || { echo "name the address: make repository URL=https://packages.example.org" >&2; exit 1; }
 	packaging/repository dist dist/repository "$(URL)"

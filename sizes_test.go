@@ -214,6 +214,7 @@ func isTestCode(dir string) bool {
 	return false
 }
 
+// cutLast is like strings.Cut, but cuts at the last sep.
 func cutLast(s, sep string) (before, after string, found bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true

@@ -19,8 +19,8 @@ import (
 // avoidedPhrase is a row of testdata/avoided_phrases.tsv: an expression that matches a phrase, and the words to
 // use instead.
 type avoidedPhrase struct {
-	phrase  *regexp.Regexp
-	instead string
+	phrase      *regexp.Regexp
+	replacement string
 }
 
 // avoidedPhrases returns the rows of the table of avoided phrases.
@@ -56,7 +56,7 @@ func findPhrases(file, text string, phrases []avoidedPhrase) (hits []string) {
 	}
 	for _, a := range phrases {
 		for _, phrase := range a.phrase.FindAllString(text, -1) {
-			hits = append(hits, strconv.Quote(phrase)+" (better: "+a.instead+")")
+			hits = append(hits, strconv.Quote(phrase)+" (better: "+a.replacement+")")
 		}
 	}
 	return hits
@@ -116,6 +116,7 @@ func TestCodeAvoidsPhrases(t *testing.T) {
 // camelCase matches the boundary between two words of an identifier.
 var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
+// checkPhraseRate fails the test if more than allowed phrases occur in 1,000 words.
 func checkPhraseRate(t *testing.T, words int, hits []string, allowed float64) {
 	t.Helper()
 	if words < 1000 {
@@ -189,6 +190,7 @@ func TestDecisionRecordsExist(t *testing.T) {
 	}
 }
 
+// message is a text in a shipped program, with its position.
 type message struct {
 	file string
 	line int
@@ -285,6 +287,7 @@ func withoutBlocks(t *testing.T, page string) string {
 	return strings.Join(lines, "\n")
 }
 
+// These expressions match parts of Markdown pages.
 var (
 	word        = regexp.MustCompile(`[A-Za-z0-9][\w'’-]*`)
 	code        = regexp.MustCompile("`[^`]*`")
@@ -323,6 +326,7 @@ func sentences(text string) (all []string) {
 	return all
 }
 
+// split splits a paragraph into sentences.
 func split(paragraph string) (all []string) {
 	rest := link.ReplaceAllString(code.ReplaceAllString(paragraph, "Code"), "$1")
 	for {

@@ -19,7 +19,7 @@ import (
 // process so that its CPU time can be measured.
 const bareVariable = "QUEUECTL_BENCH_BARE"
 
-// noop is the command of every job in a drain, that is, when a full queue is emptied.
+// noop is the command of every job in a drain, a measurement that empties a full queue.
 var noop = []string{"/bin/sh", "-c", "true"}
 
 // bareMain runs the command noop n times in the cheapest way that Go offers, without a queue or a database.
@@ -30,8 +30,8 @@ func bareMain(spec string) {
 		fmt.Fprintln(os.Stderr, "bench:", bareVariable, err)
 		os.Exit(exitLost)
 	}
-	// A thread that blocks in vfork keeps its P (a processor of the Go scheduler). Therefore the loop needs
-	// more Ps than the machine has processors. The runner has more, too.
+	// A thread that blocks in vfork keeps its P (a processor of the Go scheduler). Therefore the loop needs more Ps
+	// than the machine has processors. The runner also has more of them.
 	runtime.GOMAXPROCS(max(8, 2*workers+2))
 	var left atomic.Int64
 	left.Store(int64(n))
@@ -106,18 +106,18 @@ func runBare(argv, env []string, buf []byte) error {
 
 // effort is the time that it took to run a number of commands.
 type effort struct {
-	wall, cpu time.Duration
-	ownCost   cost // CPU time of the service, its runner and its jobs; zero for other programs
+	wall, cpu time.Duration // elapsed time, and CPU time of all processes
+	ownCost   cost          // CPU time of the service, its runner and its jobs; zero for other programs
 }
 
-// measureBareCommands measures how long the bare loop takes for n commands with a number of workers. The
-// methods xargs and make measure the programs xargs and make in the same way.
+// measureBareCommands measures how long the bare loop takes for n commands with a number of workers.
 func (b *bench) measureBareCommands(workers, n int) (effort, error) {
 	cmd := exec.Command(b.self)
 	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareVariable, workers, n))
 	return effortOf(cmd)
 }
 
+// xargs measures how long the program xargs takes to run n commands.
 func (b *bench) xargs(workers, n int) (effort, error) {
 	numbers := make([]byte, 0, 5*n)
 	for i := range n {
@@ -137,6 +137,7 @@ func (b *bench) xargs(workers, n int) (effort, error) {
 	return effortOf(cmd)
 }
 
+// make measures how long the program make takes to run n commands.
 func (b *bench) make(workers, n int) (effort, error) {
 	var names strings.Builder
 	for i := range n {

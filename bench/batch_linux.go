@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	batchJobs    = 100_000
-	minBatchRate = 40_000 // minimum rate of a batch, in jobs per second
-	// maxOtherClientP99 is the maximum 99th percentile of the enqueues of another client during the batch.
+	batchJobs    = 100_000 // number of jobs in the file
+	minBatchRate = 40_000  // minimum rate of a batch, in jobs per second
+	// maxOtherClientP99 is the maximum 99th percentile of the time of another client's enqueues during the batch.
 	maxOtherClientP99 = 50 * time.Millisecond
 )
 
@@ -22,13 +22,13 @@ const (
 // requests. It also measures how much the batch delays another client.
 func (b *bench) batch(s *service) error {
 	n := b.size(batchJobs, batchJobs/10)
-	var files, baseline, alone throughput
+	var files, duringBatch, withoutBatch throughput
 	for i := range b.pairs {
 		idle, err := s.enqueueConcurrently(1, time.Second)
 		if err != nil {
 			return err
 		}
-		alone.waits = append(alone.waits, idle.waits...)
+		withoutBatch.waits = append(withoutBatch.waits, idle.waits...)
 		file := filepath.Join(b.dir, "jobs.jsonl")
 		if err := writeJobs(file, i, n); err != nil {
 			return err
@@ -44,14 +44,15 @@ func (b *bench) batch(s *service) error {
 			return err
 		}
 		files.rates = append(files.rates, float64(n)/took.Seconds())
-		baseline.waits = append(baseline.waits, other.waits...)
+		duringBatch.waits = append(duringBatch.waits, other.waits...)
 	}
 	b.report.judge(row{fmt.Sprintf("`enqueue --file` with %d named jobs", n), files.String(), "", "",
 		"≥ " + rate(minBatchRate), ""}, median(files.rates) >= minBatchRate)
-	p99 := quantile(baseline.waits, 0.99)
+	p99 := quantile(duringBatch.waits, 0.99)
 	b.report.judge(row{"`enqueue` by another client during this `enqueue --file`, p99",
-		ms(p99) + fmt.Sprintf(" (worst %s)", ms(quantile(baseline.waits, 1))),
-		"without `enqueue --file` " + ms(quantile(alone.waits, 0.99)), "", "≤ " + ms(maxOtherClientP99.Seconds()), ""},
+		ms(p99) + fmt.Sprintf(" (worst %s)", ms(quantile(duringBatch.waits, 1))),
+		"without `enqueue --file` " + ms(quantile(withoutBatch.waits, 0.99)), "",
+		"≤ " + ms(maxOtherClientP99.Seconds()), ""},
 		p99 <= maxOtherClientP99.Seconds())
 	return nil
 }
@@ -84,8 +85,8 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// enqueueWhile calls do. Until do returns, a client enqueues jobs, one request at a time. It returns the
-// results of this client.
+// enqueueWhile calls the function do. Until do returns, a client enqueues jobs, one request at a time.
+// enqueueWhile returns the results of this client.
 func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {

@@ -33,7 +33,7 @@ var facts = []struct {
 	{"missing numbers between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
 }
 
-// outputFact counts the attempts whose stored output contains a text.
+// outputFact is the SQL statement that counts the attempts whose stored output contains a text.
 const outputFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS BLOB)) > 0`
 
 func wantAll(n int) int { return n }

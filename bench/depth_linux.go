@@ -10,7 +10,7 @@ import (
 
 const (
 	maxDepthRatio = 1.3 // maximum ratio of the cost with many waiting jobs to the cost with none
-	depthAsks     = 500 // number of enqueues in each run
+	depthEnqueues = 500 // number of enqueues in each run
 	depthJobs     = 500 // number of jobs that run in each run
 )
 
@@ -32,12 +32,13 @@ func (b *bench) depth(short *service) (err error) {
 }
 
 // compare measures how much slower an enqueue and a claim are in the second queue than in the first. The
-// parameter ended contains, for each queue, the number of jobs that have already ended.
+// parameter ended contains, for each queue, the number of jobs that have already ended. full describes the
+// second queue in the report.
 func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	var asks, drains [2][]float64
 	for range b.pairs {
 		for i, s := range pair {
-			w, err := s.enqueueMany(depthAsks)
+			w, err := s.enqueueMany(depthEnqueues)
 			if err != nil {
 				return err
 			}
@@ -57,11 +58,11 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	return nil
 }
 
-// judgeCosts reports the costs of an empty queue, of[0], and of a full queue, of[1], and whether their ratio
-// meets the target.
-func (b *bench) judgeCosts(what string, of [2][]float64) {
-	ratio := median(ratios(of[1], of[0]))
-	b.report.judge(row{what, us(median(of[1])), "empty queue " + us(median(of[0])), asRatio(ratio),
+// judgeCosts reports the costs of an empty queue, costs[0], and of a full queue, costs[1], in seconds. It also
+// reports whether their ratio meets the target.
+func (b *bench) judgeCosts(what string, costs [2][]float64) {
+	ratio := median(ratios(costs[1], costs[0]))
+	b.report.judge(row{what, us(median(costs[1])), "empty queue " + us(median(costs[0])), asRatio(ratio),
 		"≤ " + asRatio(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }
 

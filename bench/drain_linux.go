@@ -10,8 +10,8 @@ import (
 
 // These constants apply to a drain: the service runs all jobs of a full queue.
 const (
-	maxCPURatio  = 1 / 0.85 // maximum ratio of the CPU time per job to that per command in the bare loop
-	printCommand = "abc"    // output of each job, in the run that checks the stored outputs
+	maxCPURatio = 1 / 0.85 // maximum ratio of the CPU time per job to that per command in the bare loop
+	printedText = "abc"    // output of each job, in the run that checks the stored outputs
 )
 
 // drain measures how fast the service empties a full queue. It compares the time with that of a bare loop of
@@ -22,13 +22,14 @@ func (b *bench) drain() error {
 			return err
 		}
 	}
-	s, _, err := b.drainOnce(8, b.jobs, "printf "+printCommand)
+	s, _, err := b.drainOnce(8, b.jobs, "printf "+printedText)
 	if err != nil {
 		return err
 	}
-	return b.check(s, b.jobs, printCommand)
+	return b.check(s, b.jobs, printedText)
 }
 
+// drainWith compares drains with a number of workers.
 func (b *bench) drainWith(workers int) error {
 	var queuectl, bareRuns, xargs, makes []effort
 	ways := []struct {
@@ -113,6 +114,7 @@ func (b *bench) drainOnce(workers, n int, command string) (*service, effort, err
 	return s, e, nil
 }
 
+// drainQueue fills the queue with n jobs and measures how long the workers take to run them.
 func (s *service) drainQueue(workers, n int, command string) (e effort, err error) {
 	if err := s.fill(n, command); err != nil {
 		return e, err

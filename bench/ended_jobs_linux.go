@@ -13,9 +13,9 @@ import (
 
 // These constants are the targets and settings for a queue with many ended jobs.
 const (
-	maxLook   = 50 * time.Millisecond  // maximum time of one process that runs list, status or show
-	maxDryRun = 200 * time.Millisecond // maximum time of `cleanup --dry-run`
-	keptShare = 10                     // the measured removal of jobs keeps one of every keptShare jobs
+	maxReadTime = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
+	maxDryRun   = 200 * time.Millisecond // maximum time of `queuectl cleanup --dry-run`
+	keptShare   = 10                     // the measured removal of jobs keeps one of every keptShare jobs
 )
 
 // endedSQL creates n completed jobs whose times are spread evenly over the last twenty days, as if they had run
@@ -42,13 +42,13 @@ func (b *bench) measureEndedJobs(empty *service) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, full.discard()) }()
-	if err := b.readCommands(full, n); err != nil {
+	if err := b.measureReadCommands(full, n); err != nil {
 		return err
 	}
 	if err := b.compare([2]*service{empty, full}, [2]int{0, n}, fmt.Sprintf("%d ended jobs", n)); err != nil {
 		return err
 	}
-	return b.retention(full, n)
+	return b.measureRetention(full, n)
 }
 
 // serveEnded starts a service on a queue that contains n ended jobs.
@@ -79,16 +79,16 @@ func (b *bench) serveEnded(n int) (*service, error) {
 	return b.serveIn(s.dir)
 }
 
-// readCommands measures the commands that only read the queue. Each command runs as a process.
-func (b *bench) readCommands(s *service, n int) error {
+// measureReadCommands measures the commands that only read the queue. Each command runs as a process.
+func (b *bench) measureReadCommands(s *service, n int) error {
 	for _, look := range []struct {
 		words []string
 		limit time.Duration
 	}{
-		{[]string{"list"}, maxLook},
-		{[]string{"list", "-s", "dead"}, maxLook},
-		{[]string{"status"}, maxLook},
-		{[]string{"show", fmt.Sprint(n / 2)}, maxLook},
+		{[]string{"list"}, maxReadTime},
+		{[]string{"list", "-s", "dead"}, maxReadTime},
+		{[]string{"status"}, maxReadTime},
+		{[]string{"show", fmt.Sprint(n / 2)}, maxReadTime},
 		{[]string{"cleanup", "--dry-run"}, maxDryRun},
 	} {
 		var waits []float64
@@ -112,9 +112,9 @@ func (b *bench) readCommands(s *service, n int) error {
 	return nil
 }
 
-// retention removes most of the ended jobs while another client enqueues. It measures the removal and the
-// client.
-func (b *bench) retention(s *service, n int) error {
+// measureRetention removes most of the ended jobs while another client enqueues. It measures how long the removal takes
+// and how much it delays the client.
+func (b *bench) measureRetention(s *service, n int) error {
 	keep := n / keptShare
 	var took time.Duration
 	other, err := s.enqueueWhile(func() error {

@@ -15,7 +15,7 @@ import (
 
 const (
 	minRate   = 20_000 // minimum number of enqueues per second, by 64 clients together
-	pageBytes = 4096
+	pageBytes = 4096   // size of a database page
 )
 
 // enqueueRequest is the request that the enqueue measurements send.
@@ -30,14 +30,14 @@ func (b *bench) enqueue(s *service) error {
 	}
 	defer raw.close()
 	span := time.Duration(b.size(1000, 500)) * time.Millisecond
-	var one, many, alone, syncs, batch, rawBatch throughput
+	var one, many, rawOne, syncs, batch, rawBatch throughput
 	for range b.pairs {
 		for _, w := range []struct {
 			run    func() (throughput, error)
 			result *throughput
 		}{
 			{func() (throughput, error) { return b.syncFor(span) }, &syncs},
-			{func() (throughput, error) { return raw.enqueueFor(span) }, &alone},
+			{func() (throughput, error) { return raw.enqueueFor(span) }, &rawOne},
 			{func() (throughput, error) { return s.enqueueConcurrently(1, span) }, &one},
 			{func() (throughput, error) { return s.enqueueConcurrently(64, span) }, &many},
 			{func() (throughput, error) { return raw.batch(queue.MaxJobsPerRequest) }, &rawBatch},
@@ -55,10 +55,10 @@ func (b *bench) enqueue(s *service) error {
 		b.report.add(what, c.String(), name+" "+baseline.String(), asRatio(median(ratios(c.rates, baseline.rates))))
 	}
 	compare("durable enqueues, 1 client", &one, &syncs, "write + fsync")
-	compare("durable enqueues, 1 client", &one, &alone, "SQLite without queuectl")
+	compare("durable enqueues, 1 client", &one, &rawOne, "SQLite without queuectl")
 	compare("durable enqueues, 64 clients", &many, &syncs, "write + fsync")
-	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite without queuectl " + alone.String(),
-		asRatio(median(ratios(many.rates, alone.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
+	b.report.judge(row{"durable enqueues, 64 clients", many.String(), "SQLite without queuectl " + rawOne.String(),
+		asRatio(median(ratios(many.rates, rawOne.rates))), "≥ " + rate(minRate), ""}, median(many.rates) >= minRate)
 	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxJobsPerRequest), &batch, &rawBatch,
 		"SQLite without queuectl, one commit")
 	return nil
@@ -77,8 +77,8 @@ func (t *throughput) String() string {
 	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(t.rates)), ms(median(t.waits)), ms(quantile(t.waits, 0.99)))
 }
 
-// enqueueConcurrently lets a number of clients enqueue for the duration span. Each client has its own
-// connection and sends one request at a time. It returns the results of all clients together.
+// enqueueConcurrently lets a number of clients enqueue for the duration span. Each client has its own connection
+// and sends one request at a time. The result contains the results of all clients.
 func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughput, error) {
 	lines := make([]*clientConn, clients)
 	for i := range lines {
@@ -107,7 +107,7 @@ func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughp
 	return c, errors.Join(failed...)
 }
 
-// repeat calls do repeatedly until the time end. It returns the duration of each call, in seconds.
+// repeat calls the function do repeatedly until the time end. It returns the duration of each call, in seconds.
 func repeat(end time.Time, do func() error) (waits []float64, err error) {
 	for now := time.Now(); now.Before(end); {
 		if err := do(); err != nil {
@@ -147,9 +147,9 @@ func (b *bench) syncFor(span time.Duration) (throughput, error) {
 		errors.Join(err, done())
 }
 
-// syncer creates a file. Each call of write writes the next page of the file and syncs it. After the last page,
-// write starts again with the first. So the file needs no new blocks, like a WAL that has reached its full
-// size.
+// syncer creates a file. Each call of the function write writes the next page of the file and syncs the file.
+// After the last page, write starts again with the first. So the file needs no new blocks, like a WAL that has
+// reached its full size.
 func (b *bench) syncer() (write, done func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))

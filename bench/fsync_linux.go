@@ -72,6 +72,7 @@ func (b *bench) traceEnqueues(clients int) (answers, syncs int, err error) {
 	return answers, syncs, err
 }
 
+// These expressions match the lines of strace for the start of a call and for the end of an unfinished call.
 var (
 	callLine    = regexp.MustCompile(`^(\d+) +(\w+)\((\d+)<([^>]*)>(.*)$`)
 	resumedLine = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
@@ -82,7 +83,7 @@ type traceState struct {
 	unfinishedCalls map[string]call // by thread, the system call that has not returned
 	request         map[string]int  // by connection, the position at which the service had read the last request
 	written         int             // position of the last write to the WAL
-	walSyncs        []durable       // fsyncs of the WAL that have returned 0
+	walSyncs        []walSync       // fsyncs of the WAL that have returned 0
 	answers         int
 	problems        []error
 }
@@ -94,10 +95,12 @@ type call struct {
 	lastWrite            int // position of the last write to the WAL when the call began
 }
 
-// durable is a successful fsync of the WAL. lastWrite is the position of the last write to the WAL before the
+// walSync is a successful fsync of the WAL. lastWrite is the position of the last write to the WAL before the
 // fsync began. The fsync covers all writes up to that position.
-type durable struct{ lastWrite int }
+type walSync struct{ lastWrite int }
 
+// readTrace reads a trace. It returns the number of replies, and of fsyncs of the WAL, in it. It returns an
+// error if the service sent a reply too early.
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 	t := &traceState{unfinishedCalls: map[string]call{}, request: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
@@ -121,6 +124,7 @@ func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 	return t.answers, len(t.walSyncs), errors.Join(append(t.problems, lines.Err())...)
 }
 
+// answerStart is the beginning of the text that a call writes if the text is a reply.
 const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
 // begin handles the start of a call. If the call writes a reply, begin checks that an fsync came before it. It
@@ -147,7 +151,7 @@ func (t *traceState) end(c call, tail string, at int) {
 	switch c.name {
 	case "fsync", "fdatasync":
 		if strings.HasSuffix(c.path, "-wal") && strings.HasSuffix(tail, "= 0") {
-			t.walSyncs = append(t.walSyncs, durable{c.lastWrite})
+			t.walSyncs = append(t.walSyncs, walSync{c.lastWrite})
 		}
 	case "read", "recvfrom":
 		if strings.Contains(c.args+tail, `{\"jsonrpc\"`) {

@@ -23,11 +23,11 @@ type bench struct {
 	dir             string // temporary directory on a real disk
 	bin             string // path of the shipped program
 	hello           string // path of a Go program that only prints a greeting
-	self            string
+	self            string // path of this program
 	quick           bool
 	smoke           bool
-	pairs           int
-	jobs            int
+	pairs           int // number of runs of each measurement
+	jobs            int // number of jobs in a drain
 	report          report
 	servicesStarted int // number of services already started; part of the name of the next service's directory
 	// user is the account that jobs run as, in runners that root starts. It is "" if the service starts its own

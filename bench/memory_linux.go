@@ -65,6 +65,7 @@ func (b *bench) memory(s *service) error {
 	return err
 }
 
+// memories returns the memory of the service and of its only runner.
 func (s *service) memories() (service, runner memory, err error) {
 	if service, err = memoryOf(s.pid()); err != nil {
 		return service, runner, err

@@ -16,8 +16,8 @@ import (
 // time to that of cat.
 const maxOutputRatio = 2
 
-// output measures how fast run and attach print the output of a job with carriage returns on a terminal. It
-// compares them with cat. The program script(1) provides the terminals.
+// output measures how fast `queuectl run` and `queuectl attach` print output with carriage returns on a
+// terminal. It compares them with cat. The program script(1) provides the terminals.
 func (b *bench) output(s *service) (err error) {
 	if _, err := exec.LookPath("script"); err != nil {
 		return fmt.Errorf("cannot measure the output on a terminal: %w", err)

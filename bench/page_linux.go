@@ -18,14 +18,14 @@ const (
 	maxPage          = 20 * time.Millisecond // maximum time to get the overview of a full queue
 	maxPageBytes     = 100_000
 	maxStreamCost    = 1.05 // maximum ratio of the time of a drain while browsers watch it to the time otherwise
-	maxStreamMB      = 64.0
+	maxStreamMB      = 64.0 // maximum memory that the service uses for the browsers
 	watchingBrowsers = 500
 	slowStreams      = 50 // number of additional browsers, which connect and read nothing
 )
 
 // browser is a client that is signed in to the dashboard of a service.
 type browser struct {
-	baseURL, address string
+	baseURL, address string // URL without a path, and the address on which the page listens
 	cookie           *http.Cookie
 	client           http.Client
 }
@@ -111,7 +111,7 @@ func (b *bench) page() (err error) {
 
 // measureWatched measures drains alternately: without browsers, and with browsers that watch the dashboard.
 func (b *bench) measureWatched() error {
-	var alone, baseline, more []float64
+	var withoutBrowsers, withBrowsers, extraMemory []float64
 	jobs := max(b.jobs, b.size(drainWatchedJobs, 0))
 	for range b.pairs {
 		without, small, err := b.drainWatched(jobs, false)
@@ -122,15 +122,16 @@ func (b *bench) measureWatched() error {
 		if err != nil {
 			return err
 		}
-		alone, baseline, more = append(alone, without), append(baseline, with), append(more, large-small)
+		withoutBrowsers, withBrowsers = append(withoutBrowsers, without), append(withBrowsers, with)
+		extraMemory = append(extraMemory, large-small)
 	}
-	ratio := median(ratios(baseline, alone))
+	ratio := median(ratios(withBrowsers, withoutBrowsers))
 	b.report.judge(row{fmt.Sprintf("drain of %d jobs while %d browsers are connected, %d of which read nothing", jobs,
-		watchingBrowsers+slowStreams, slowStreams), fmt.Sprintf("%.2f s", median(baseline)),
-		fmt.Sprintf("without browsers %.2f s", median(alone)), asRatio(ratio), "≤ " + asRatio(maxStreamCost), ""},
+		watchingBrowsers+slowStreams, slowStreams), fmt.Sprintf("%.2f s", median(withBrowsers)),
+		fmt.Sprintf("without browsers %.2f s", median(withoutBrowsers)), asRatio(ratio), "≤ " + asRatio(maxStreamCost), ""},
 		ratio <= maxStreamCost)
-	b.report.judge(row{"memory of the service for these browsers", fmt.Sprintf("%.0f MB", median(more)), "", "",
-		fmt.Sprintf("≤ %.0f MB", maxStreamMB), ""}, median(more) <= maxStreamMB)
+	b.report.judge(row{"memory of the service for these browsers", fmt.Sprintf("%.0f MB", median(extraMemory)), "", "",
+		fmt.Sprintf("≤ %.0f MB", maxStreamMB), ""}, median(extraMemory) <= maxStreamMB)
 	return nil
 }
 

@@ -13,9 +13,9 @@ import (
 // without a service, a socket or checks. So it measures SQLite alone.
 type rawQueue struct {
 	db    *sql.DB
-	stmts []*sql.Stmt
-	seq   int64
-	event int64
+	stmts []*sql.Stmt // prepared statements of enqueueSQL, in the same order
+	seq   int64       // number of the last job
+	event int64       // number of the last event
 }
 
 // enqueueSQL lists the SQL statements of an enqueue. The UPDATE of meta runs once per commit.

@@ -73,6 +73,7 @@ func ratios(a, b []float64) []float64 {
 	return out
 }
 
+// The functions us and ms format seconds; rate formats a number per second.
 func us(s float64) string      { return fmt.Sprintf("%.0f µs", s*1e6) }
 func ms(s float64) string      { return fmt.Sprintf("%.2f ms", s*1e3) }
 func rate(n float64) string    { return fmt.Sprintf("%.0f/s", n) }

@@ -31,7 +31,7 @@ type service struct {
 	user     string // account that the jobs run as; "" if the service chooses it
 	launcher *launcher
 	cmd      *exec.Cmd
-	exit     chan error
+	exit     chan error // contains the result of the process once it has ended
 	ctx      context.Context
 	cancel   context.CancelFunc
 }
@@ -239,6 +239,7 @@ func (s *service) dial() (*clientConn, error) {
 	return &clientConn{c, bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
+// resultMember is a part of each reply that reports success.
 var resultMember = []byte(`"result":`)
 
 // request sends a request and waits for the reply. If the reply reports an error, request returns that error.

@@ -44,7 +44,8 @@ func checkParamNames(query url.Values, names ...string) error {
 }
 
 // checkNames returns an error for a parameter that is not in names, which would otherwise be ignored silently.
-// The error ends with the text none if names is empty. If not, it ends with the text some and the names.
+// The error message ends with the value of none if names is empty, and otherwise with the value of some and the
+// names.
 func checkNames(query url.Values, names []string, none, some string) error {
 	for name := range query {
 		if slices.Contains(names, name) {
@@ -147,6 +148,7 @@ type bulkOutcome struct {
 	firstRefusal            control.Refusal
 }
 
+// add adds the result of one request.
 func (o *bulkOutcome) add(got *control.BulkResult) {
 	if o.refusedCount == 0 && len(got.Refusals) > 0 {
 		o.firstRefusal = got.Refusals[0]
@@ -206,8 +208,9 @@ func (v *visitor) countSelected(ctx context.Context, vb *verb, sel control.Selec
 }
 
 // bulkPreview is the page that shows the effect of an action on several jobs in advance. It changes nothing.
-var bulkPreview = &view{name: "bulk", at: "jobs", fill: bulkPreviewPage}
+var bulkPreview = &view{name: "bulk", navEntry: "jobs", fill: bulkPreviewPage}
 
+// bulkPreviewPage fills the page bulkPreview.
 func bulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
 	vb, err := findVerb(q.Get("verb"))
@@ -309,8 +312,8 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 var errNoSuchCause = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
-// changeableDeadJobs returns the dead jobs with a cause that the visitor may change. others is the number of
-// further dead jobs with the cause, which the visitor may not change.
+// changeableDeadJobs returns those dead jobs with the cause c that the visitor may change. others is the number
+// of dead jobs with this cause that the visitor may not change.
 func (v *visitor) changeableDeadJobs(ctx context.Context, p *page, c deathCause) (may []control.Job, others int,
 	err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
@@ -331,8 +334,9 @@ func (v *visitor) changeableDeadJobs(ctx context.Context, p *page, c deathCause)
 
 // deadPreview is the page that shows the effect of the action retry or rm on dead jobs in advance. It changes
 // nothing.
-var deadPreview = &view{name: "dead_action", at: "dead", cli: "queuectl rm ID… --dry-run", fill: deadPreviewPage}
+var deadPreview = &view{name: "dead_action", navEntry: "dead", cli: "queuectl rm ID… --dry-run", fill: deadPreviewPage}
 
+// deadPreviewPage fills the page deadPreview.
 func deadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	vb, err := findDeadVerb(u)
 	if err != nil {

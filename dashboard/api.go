@@ -46,6 +46,7 @@ func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 	s.replyErrorStatus(w, r, status, e)
 }
 
+// replyErrorStatus is like replyError with another HTTP status. err is a *queue.Error.
 func (s *Server) replyErrorStatus(w http.ResponseWriter, r *http.Request, status int, err error) {
 	if !strings.HasPrefix(r.URL.Path, "/api/") {
 		s.replyMessage(w, r, status, err)
@@ -115,8 +116,8 @@ const (
 	firstCommentDelay = 100 * time.Millisecond
 )
 
-// serveEvents sends the events of the queue as server-sent events (HTML standard). The parameter since is the
-// number of the event after which it starts. A browser that reconnects gets the events after the last one it
+// serveEvents sends the events of the queue as server-sent events (HTML standard). The stream starts after the
+// event whose number is in the parameter since. A browser that reconnects gets the events after the last one it
 // has received. If the client accepts no data for sendTimeout, serveEvents closes the connection.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := cancelOnClose(r)

@@ -16,23 +16,23 @@ import (
 // These constants are limits on connections. See docs/decisions/0084.
 const (
 	maxUnidentifiedConns = 256 // maximum number of connections without a known visitor
-	// unidentifiedGrace is how long a new connection is kept at least. In this time the server can read its
-	// first request. During a flood, further connections wait in the kernel's queue.
+	// unidentifiedGrace is how long a new connection is kept at least. In this time the server can read the first
+	// request on the connection. During a flood, further connections wait in the kernel's queue.
 	unidentifiedGrace  = 100 * time.Millisecond
-	maxIdentifiedConns = 1024 // maximum number of connections with a known visitor
-	maxUserConns       = maxUserReaders + 40
+	maxIdentifiedConns = 1024                // maximum number of connections with a known visitor
+	maxUserConns       = maxUserReaders + 40 // maximum number of identified connections of one user
 )
 
 // connLimit limits the connections of the page, so that no client can keep other clients out. A connection is
 // unidentified until a request on it has shown which user it belongs to. If there are too many unidentified
-// connections, it closes the oldest. If there are too many identified ones, it closes the oldest connection of
-// the user with the most. Its methods are safe for concurrent use.
+// connections, connLimit closes the oldest of them. If there are too many identified ones, it closes the oldest
+// connection of the user with the most. Its methods are safe for concurrent use.
 type connLimit struct {
 	mu                sync.Mutex
 	unidentifiedConns list.List     // unidentified *pageConn, oldest first; guarded by mu
 	identifiedConns   list.List     // identified *pageConn, oldest first; guarded by mu
 	users             *fair.Limiter // number of identified connections by user
-	slotFreed         chan struct{} // wake-up: a connection has left unidentifiedConns
+	slotFreed         chan struct{} // receives a value when a connection leaves unidentifiedConns
 }
 
 func newConnLimit() *connLimit {
@@ -48,7 +48,7 @@ type pageConn struct {
 	list       *list.List
 	element    *list.Element
 	acceptedAt time.Time
-	uid        int
+	uid        int // user of an identified connection
 
 	writeMu sync.Mutex
 	buffer  *bytes.Buffer // buffers written bytes during batchWrites, else nil; guarded by writeMu
@@ -99,8 +99,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	return admitted, nil
 }
 
-// admit adds a new connection. While all of maxUnidentifiedConns connections are younger than
-// unidentifiedGrace, it waits.
+// admit adds a new connection. If there are maxUnidentifiedConns unidentified connections, it first waits until
+// the oldest is as old as unidentifiedGrace, and then closes that one.
 func (l *connLimit) admit(c *pageConn) {
 	var victim *pageConn
 	l.mu.Lock()

@@ -36,6 +36,7 @@ var causeFields = []string{"error", "command", "program"}
 // matches every job.
 type deathCause struct{ Error, Command, Program string }
 
+// deathCauseOf returns the complete cause of a job's death.
 func deathCauseOf(j *control.Job) deathCause {
 	c := deathCause{Error: queue.ClipJSON(present.ErrorText(j), maxErrorTextBytes),
 		Command: queue.ClipJSON(present.CommandText(j.Command), maxCauseTextBytes)}
@@ -96,13 +97,13 @@ type deadJob struct {
 // deadGroup is a group of dead jobs with the same cause.
 type deadGroup struct {
 	deathCause
-	Jobs            []deadJob // newest first
-	Queues          string
-	FirstAt, LastAt control.Time
+	Jobs            []deadJob    // newest first
+	Queues          string       // names of the queues, separated by spaces
+	FirstAt, LastAt control.Time // times of the first and the last death
 }
 
 // deadJobs returns the newest dead jobs that the visitor may see, newest first. more says whether further dead
-// jobs exist. Since commands may be large, it keeps them only for the first listRows jobs with the cause
+// jobs exist. Since commands may be large, it keeps them only for the first listRows jobs whose cause matches
 // opened.
 func (v *visitor) deadJobs(ctx context.Context, opened deathCause) (list []deadJob, more bool, err error) {
 	withCommand := 0
@@ -139,6 +140,7 @@ func groupDead(jobs []deadJob) []*deadGroup {
 	return groups
 }
 
+// groupBy groups jobs for whose causes the function key returns the same value.
 func groupBy(jobs []deadJob, key func(deathCause) deathCause) (groups []*deadGroup) {
 	found := map[deathCause]*deadGroup{}
 	for _, j := range jobs {

@@ -7,6 +7,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
+// deadOf returns dead jobs that failed with exit code 1.
 func deadOf(list ...control.Job) (dead []deadJob) {
 	for _, j := range list {
 		text := "exit code 1"

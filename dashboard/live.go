@@ -23,9 +23,9 @@ import (
 )
 
 // These constants are the timing and the limits of live pages, which update themselves in the browser. The
-// server renders such a page every pollInterval, and after an event every renderInterval at most. Each reader
-// gets a tick every tickInterval. New output is sent every outputInterval, in batches of about maxOutputBytes
-// bytes. See docs/decisions/0084.
+// server renders such a page every pollInterval and soon after an event, but at most once per renderInterval.
+// Each reader gets an event named tick every tickInterval. New output is sent every outputInterval, in batches
+// of about maxOutputBytes bytes. See docs/decisions/0084.
 const (
 	renderInterval   = time.Second
 	pollInterval     = 5 * time.Second
@@ -36,8 +36,8 @@ const (
 	maxUserLivePages = 64  // maximum number of pages that are updated for one user
 )
 
-// livePages updates the pages that browsers show. A reader is a browser that shows a page. For each user, it
-// renders a page only once for all readers of the page. Its methods are safe for concurrent use.
+// livePages updates the pages that browsers show. A reader is a browser that shows a page. If a user has several
+// readers of the same page, they share one rendering. The methods are safe for concurrent use.
 type livePages struct {
 	readers, pages *fair.Limiter // numbers of readers and of pages, by user
 
@@ -66,13 +66,13 @@ type livePage struct {
 // the old ones, only the newer ones are sent.
 type pageReader struct {
 	unsentParts *encodedParts // parts to send; guarded by livePages.mu
-	wake        chan struct{}
+	wake        chan struct{} // receives a value when there are unsent parts or the page is closed
 }
 
 // encodedParts contains rendered parts of a page. Readers that need the same parts share the encoded bytes.
 type encodedParts struct {
-	parts      map[string]string
-	eventBytes func() []byte // returns the parts as a server-sent event, encoded once
+	parts      map[string]string // HTML by name of the part
+	eventBytes func() []byte     // returns the parts as a server-sent event, encoded once
 }
 
 func newEncodedParts(parts map[string]string) *encodedParts {
@@ -89,7 +89,8 @@ func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	return newEncodedParts(parts)
 }
 
-// addReader adds a reader to a page. The first reader starts the render loop of the page.
+// addReader adds a reader to the page with a key. The first reader of the page starts its render loop, the
+// function watch.
 func (p *livePages) addReader(uid int, key string, watch func(context.Context, *livePage)) (*pageReader, *livePage,
 	error) {
 	p.mu.Lock()
@@ -329,7 +330,7 @@ func (e *eventStream) write(text []byte) error {
 }
 
 // renderLoop renders the parts of a page repeatedly until ctx ends, while the page has readers. If the queue
-// cannot be read, it skips an update. It returns false when the user's right has changed.
+// cannot be read, renderLoop skips an update. It returns false when the user's right has changed.
 func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL,
 	f *livePage) bool {
 	v.client = s.clientOf(&v)
@@ -337,20 +338,20 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right,
 	ticker := time.NewTicker(cmp.Or(vw.minInterval, renderInterval))
 	defer ticker.Stop()
 	var last int64
-	var made time.Time
-	rendered := time.Now() // time of the last check of the user's right
+	var renderedAt time.Time
+	rightCheckedAt := time.Now() // time of the last check of the user's right
 	for {
-		if time.Since(rendered) >= tickInterval {
-			rendered = time.Now()
+		if time.Since(rightCheckedAt) >= tickInterval {
+			rightCheckedAt = time.Now()
 			if who, err := v.client.Whoami(ctx, control.NoParams{}); err == nil && who.Right != right ||
 				errors.Is(err, queue.ErrDenied) {
 				return false
 			}
 		}
 		st, err := v.client.Status(ctx, control.NoParams{})
-		if err == nil && (st.LastEventSeq != last || time.Since(made) >= pollInterval) {
+		if err == nil && (st.LastEventSeq != last || time.Since(renderedAt) >= pollInterval) {
 			if parts := s.renderParts(ctx, &v, vw, u); parts != nil {
-				last, made = st.LastEventSeq, time.Now()
+				last, renderedAt = st.LastEventSeq, time.Now()
 				s.livePages.publish(f, parts)
 			}
 		}

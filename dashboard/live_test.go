@@ -63,19 +63,19 @@ func TestReadersReceiveTheNewestParts(t *testing.T) {
 func TestReadersLeaveAnEndedPage(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
-	old, endedFeed, _ := f.addReader(7, "page", idle)
-	f.publish(endedFeed, map[string]string{"a": "1"})
-	f.disconnectReaders("page", endedFeed)
+	old, endedPage, _ := f.addReader(7, "page", idle)
+	f.publish(endedPage, map[string]string{"a": "1"})
+	f.disconnectReaders("page", endedPage)
 	<-old.wake
-	if _, ended := f.takeUnsent(endedFeed, old); !ended {
+	if _, ended := f.takeUnsent(endedPage, old); !ended {
 		t.Error("the reader of the ended feed need not disconnect")
 	}
 	r, reopened, _ := f.addReader(7, "page", idle)
-	if _, ended := f.takeUnsent(reopened, r); ended || reopened == endedFeed {
+	if _, ended := f.takeUnsent(reopened, r); ended || reopened == endedPage {
 		t.Error("a reader of the new feed must disconnect")
 	}
-	f.disconnectReaders("page", endedFeed) // disconnects the readers of the old page a second time
-	f.removeReader(7, "page", endedFeed, old)
+	f.disconnectReaders("page", endedPage) // disconnects the readers of the old page a second time
+	f.removeReader(7, "page", endedPage, old)
 	if f.byKey["page"] != reopened {
 		t.Error("the end of the old feed removed the new one")
 	}
@@ -87,7 +87,7 @@ func TestReadersLeaveAnEndedPage(t *testing.T) {
 
 // The number of live pages is limited per user. A user who reaches the limit does not affect other
 // users.
-func TestFeedsAreBounded(t *testing.T) {
+func TestLivePagesAreBounded(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
 	for i := range maxUserLivePages {

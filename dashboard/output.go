@@ -15,7 +15,7 @@ import (
 // zero outputLines is ready for use.
 type outputLines struct {
 	tty            termtext.Renderer
-	attempt        int
+	attempt        int  // attempt of the last piece
 	lastUnfinished bool // the last line is unfinished
 }
 
@@ -55,15 +55,15 @@ func appendLine(list []line, l line) []line {
 	return append(list, l)
 }
 
-// textLines splits a text into lines, which are copies of like with another text.
-func textLines(text string, like line) (list []line) {
+// textLines splits a text into lines. The other fields of each line are copied from prototype.
+func textLines(text string, prototype line) (list []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
 		if len(text) > maxLineBytes {
 			end := maxLineBytes - output.TrailingPartial([]byte(text[:maxLineBytes]))
 			text, rest = text[:end], len(text)-end
 		}
-		l := like
+		l := prototype
 		l.ColourRuns = splitColourRuns(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))
 		if rest > 0 {
 			l.ColourRuns = append(l.ColourRuns, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})

@@ -50,7 +50,7 @@ type page struct {
 	StreamPath string // path of the page's event stream; "" if it is not updated
 	CLICommand string // queuectl command line with the same result
 	Status     *control.Status
-	Content    any
+	Content    any // data of the main part, such as a jobData
 }
 
 // stillExists reports whether the job that a page shows still exists. It returns true for a page that shows no
@@ -74,11 +74,12 @@ func (p page) Owns(j control.Job) bool {
 
 // view describes one kind of page.
 type view struct {
-	name  string // name of the page's template
-	at    string // entry of the page in the navigation
-	title string // title of the page; fill may replace it
-	cli   string // queuectl command line with the same result; fill may replace it
-	fill  func(ctx context.Context, v *visitor, u *url.URL, p *page) error
+	name     string // name of the page's template
+	navEntry string // entry of the page in the navigation
+	title    string // title of the page; fill may replace it
+	cli      string // queuectl command line with the same result; fill may replace it
+	// fill sets the content of the page.
+	fill func(ctx context.Context, v *visitor, u *url.URL, p *page) error
 	// parts lists the parts of the template that are kept up to date. A page without parts is not updated, and
 	// its function fill checks the query parameters.
 	parts       []string
@@ -88,7 +89,7 @@ type view struct {
 
 // buildPage returns the page for a URL, as the visitor sees it.
 func (vw *view) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	p, err := v.newPage(ctx, vw.title, vw.at, vw.cli)
+	p, err := v.newPage(ctx, vw.title, vw.navEntry, vw.cli)
 	if err == nil {
 		err = vw.fill(ctx, v, u, &p)
 	}
@@ -158,8 +159,8 @@ func (s *Server) replyMessage(w http.ResponseWriter, r *http.Request, status int
 type messageData struct{ Text, NextStep string }
 
 // newPage returns a page with the data that all pages of a visitor have in common.
-func (v *visitor) newPage(ctx context.Context, title, at, cli string) (page, error) {
-	p := page{Title: title, NavEntry: at, CLICommand: cli, Token: v.token}
+func (v *visitor) newPage(ctx context.Context, title, navEntry, cli string) (page, error) {
+	p := page{Title: title, NavEntry: navEntry, CLICommand: cli, Token: v.token}
 	if err := v.setRight(ctx, &p); err != nil {
 		return p, err
 	}

@@ -75,7 +75,7 @@ func (f jobFilter) cliCommand() string {
 // tab is a tab above a list of jobs. It leads to the jobs in one state.
 type tab struct {
 	State, Path string
-	Count       int64
+	Count       int64 // number of jobs; -1 if unknown
 }
 
 // tabs returns one tab per state. Each leads to the list with the same filter and that state. Tabs of a

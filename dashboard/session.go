@@ -112,10 +112,10 @@ func (s *session) hasToken(token string) bool {
 	return s.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// addSession adds a link or a session to a map, and removes expired ones. If the user then has more than most,
-// it removes the user's oldest.
+// addSession adds a link or a session to a map, and removes expired ones. If the user already has maxPerUser of
+// them, it removes the user's oldest.
 func addSession(sessions map[[sha256.Size]byte]session, secret string, one session,
-	most int) map[[sha256.Size]byte]session {
+	maxPerUser int) map[[sha256.Size]byte]session {
 	if sessions == nil {
 		sessions = map[[sha256.Size]byte]session{}
 	}
@@ -131,7 +131,7 @@ func addSession(sessions map[[sha256.Size]byte]session, secret string, one sessi
 			}
 		}
 	}
-	if n >= most {
+	if n >= maxPerUser {
 		delete(sessions, oldest)
 	}
 	sessions[sha256.Sum256([]byte(secret))] = one

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// visits returns a request that contains a session cookie with a secret.
-func visits(secret string) *http.Request {
+// requestWithSession returns a request that contains a session cookie with a secret.
+func requestWithSession(secret string) *http.Request {
 	r := httptest.NewRequest("GET", "http://a.localhost/", nil)
 	r.AddCookie(&http.Cookie{Name: "queuectl", Value: secret})
 	return r
@@ -38,17 +38,17 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sess, found := s.find(visits(secret), "queuectl")
+		sess, found := s.find(requestWithSession(secret), "queuectl")
 		if !found || sess.peer.UID != 7 || sess.peer.Right != control.RightNone || sess.peer.PID != 0 ||
 			!sess.hasToken(sess.token) || sess.hasToken("") {
 			t.Errorf("the session is %+v, %v", sess, found)
 		}
 		time.Sleep(sessionLifetime - time.Millisecond)
-		if _, found := s.find(visits(secret), "queuectl"); !found {
+		if _, found := s.find(requestWithSession(secret), "queuectl"); !found {
 			t.Error("the session has ended before 12 hours")
 		}
 		time.Sleep(time.Millisecond)
-		if _, found := s.find(visits(secret), "queuectl"); found {
+		if _, found := s.find(requestWithSession(secret), "queuectl"); found {
 			t.Error("the session is still valid after 12 hours")
 		}
 	})

@@ -45,7 +45,7 @@ func (f *fakeQueue) client() *control.Client {
 		slog.New(slog.DiscardHandler)).ClientAs(control.Peer{})
 }
 
-// answer returns a response of the queue.
+// answer returns the result of an API method. Its fields have values if f.filled is true.
 func answer[T any](f *fakeQueue) (v T, err error) {
 	if f.filled {
 		f.fill(reflect.ValueOf(&v).Elem(), "")

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// These constants limit the reading of certificate files. A change of settings waits for it, and the file
-// system may not respond.
+// These constants limit the reading of certificate files. A change of settings waits until the files are read,
+// and the file system may not respond.
 const (
 	certTimeout  = 5 * time.Second
 	maxCertBytes = 1 << 20 // maximum size of each file in bytes
@@ -64,7 +64,7 @@ func readPair(cert, key string) (pair tls.Certificate, err error) {
 // readRegularFile reads a file. If it is not a regular file, it returns an error, because reading it could
 // block.
 func readRegularFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // without this, opening a FIFO would block
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // without O_NONBLOCK, opening a FIFO would block
 	if err != nil {
 		return nil, err
 	}

@@ -299,8 +299,8 @@ type schedulesData struct {
 type statsRange struct {
 	Name   string
 	length time.Duration
-	grain  string
-	step   time.Duration
+	grain  string        // length of a step in the API: minute, hour or day
+	step   time.Duration // length of a step
 }
 
 // statsRanges contains the time ranges that the statistics page offers.
@@ -348,6 +348,7 @@ type plot struct {
 	StartTime             control.Time
 }
 
+// These constants are the size of a graph in units of its SVG box.
 const plotWidth, plotHeight = 480.0, 44.0
 
 // drawPlot draws statistics as a graph with one bar per step.

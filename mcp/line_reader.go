@@ -17,20 +17,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// lineReader reads the client's messages, one per line, and passes valid messages to the library. It replies to
-// an invalid line with an error, as JSON-RPC requires. The library would instead end the session together with
-// all calls in progress. lineReader passes on the first message even if it is invalid. The library then ends
-// the session, as it should if a person types text instead of a client. lineReader is not safe for concurrent
-// use.
+// lineReader reads the client's messages, one per line, and passes valid messages to the MCP library. It replies
+// to an invalid line with an error, as JSON-RPC requires. The library would instead end the session together
+// with all calls in progress. lineReader passes on the first message even if it is invalid. The library then
+// ends the session, as it should if a person types text instead of a client. lineReader is not safe for
+// concurrent use.
 type lineReader struct {
 	io.Closer
-	reader        *bufio.Reader
-	output        io.Writer
-	versionRead   bool   // the first message has been read
-	allowsBatches bool   // the protocol version allows batches: several messages in a line
-	unreadPart    []byte // part of the current line that the library has not read yet
-	tracker       *requestTracker
-	ctx           context.Context // context of the session
+	reader           *bufio.Reader
+	output           io.Writer
+	firstMessageRead bool   // the first message, which contains the protocol version, has been read
+	allowsBatches    bool   // the protocol version allows batches: several messages in a line
+	unreadPart       []byte // part of the current line that the library has not read yet
+	tracker          *requestTracker
+	ctx              context.Context // context of the session
 }
 
 // unbatchedVersion is the first version of the protocol without batches.
@@ -44,9 +44,9 @@ func (l *lineReader) Read(p []byte) (int, error) {
 		case len(bytes.TrimSpace(line)) == 0:
 		case !whole:
 			l.replyError(nullID, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLineBytes))
-		case !l.versionRead:
+		case !l.firstMessageRead:
 			l.readVersion(line)
-			l.versionRead, l.unreadPart = true, line
+			l.firstMessageRead, l.unreadPart = true, line
 			l.tracker.recordRequests(line)
 		case !json.Valid(line):
 			l.replyError(nullID, -32700, "the line is not valid JSON: "+queue.Clip(string(line)))

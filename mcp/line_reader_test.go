@@ -32,7 +32,7 @@ func TestInvalidMessagesAreAnswered(t *testing.T) {
 		{`5`, "null", "a message must be a JSON object"},
 		{`null`, "null", "a message must be a JSON object"},
 	} {
-		got, passed := refusal(t, c.line, false)
+		got, passed := sendLine(t, c.line, false)
 		if got.Error.Code != -32600 || string(got.ID) != c.id || got.Error.Message != c.why || passed != "" {
 			t.Errorf("%s: got %+v with the id %s, passed on %q; want %q for %s", c.line, got.Error, got.ID, passed, c.why, c.id)
 		}
@@ -41,7 +41,7 @@ func TestInvalidMessagesAreAnswered(t *testing.T) {
 		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		`{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"no"}}`,
 	} {
-		if got, passed := refusal(t, line, false); got.Error.Code != 0 || strings.TrimSpace(passed) != line {
+		if got, passed := sendLine(t, line, false); got.Error.Code != 0 || strings.TrimSpace(passed) != line {
 			t.Errorf("%s: got %+v, passed on %q", line, got.Error, passed)
 		}
 	}
@@ -52,7 +52,7 @@ func TestInvalidMessagesAreAnswered(t *testing.T) {
 		`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`: "id: two requests in the batch " +
 			"have the id 1; use different ids",
 	} {
-		if got, passed := refusal(t, line, true); got.Error.Code != -32600 || string(got.ID) != "null" ||
+		if got, passed := sendLine(t, line, true); got.Error.Code != -32600 || string(got.ID) != "null" ||
 			got.Error.Message != want || passed != "" {
 			t.Errorf("%s in a session with batches: got %+v with the id %s, passed on %q; want %q", line, got.Error, got.ID,
 				passed, want)
@@ -68,14 +68,14 @@ type errorReply struct {
 	}
 }
 
-// refusal sends one line in a session that has already begun. It returns the reply, if there is one, and the
+// sendLine sends one line in a session that has already begun. It returns the reply, if there is one, and the
 // bytes that reach the library.
-func refusal(t *testing.T, line string, batches bool) (got errorReply, passed string) {
+func sendLine(t *testing.T, line string, batches bool) (got errorReply, passed string) {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // without this, the end of the input would wait for all answers
-	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), output: &out, versionRead: true,
+	cancel() // otherwise the end of the input would wait for all answers
+	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), output: &out, firstMessageRead: true,
 		allowsBatches: batches,
 		tracker:       newRequestTracker(), ctx: ctx}
 	raw, err := io.ReadAll(l)

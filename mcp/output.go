@@ -6,7 +6,7 @@ import (
 )
 
 // outputSchema returns the schema of a tool's structured result. It derives the schema from the results of the
-// API methods. Only the members that an abbreviated job always has are required. The members error and code are
+// API methods. Only the members that every abbreviated job has are required. The members error and code are
 // those of a failed call.
 func (t *tool) outputSchema(results map[string]map[string]any) map[string]any {
 	properties := maps.Clone(schemaMembers(results[cmp.Or(t.resultMethod, t.method)]))

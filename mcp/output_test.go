@@ -26,7 +26,7 @@ func (p outputQueue) Logs(_ context.Context, _ control.Logs, each func(control.O
 // In the returned output, a line replaces missing bytes. If their stream is unknown, the output of both streams
 // has that line.
 func TestOutputMarksMissingBytes(t *testing.T) {
-	s := &server{api: outputQueue{pieces: []control.OutputPiece{
+	s := &toolCall{api: outputQueue{pieces: []control.OutputPiece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},
 		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.DamagedRange{Bytes: 2}},
 	}}}

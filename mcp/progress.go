@@ -16,7 +16,7 @@ import (
 type reporter struct {
 	session  *mcp.ServerSession
 	token    any
-	lastSent float64
+	lastSent float64 // progress in the last notification; -1 before the first
 }
 
 // reporterOf returns the reporter for a call.
@@ -27,7 +27,7 @@ func reporterOf(r *mcp.CallToolRequest) *reporter {
 // isRequested reports whether the client has requested progress notifications.
 func (r *reporter) isRequested() bool { return r != nil && r.token != nil }
 
-// report sends the progress if it is higher than the one that was sent last.
+// report sends the progress if it is higher than in the last notification.
 func (r *reporter) report(ctx context.Context, done, total float64, message string) {
 	if !r.isRequested() || done <= r.lastSent {
 		return
@@ -39,9 +39,9 @@ func (r *reporter) report(ctx context.Context, done, total float64, message stri
 	})
 }
 
-// lastEvent returns the number of the queue's last event. It returns nil if the client has requested no
+// lastEvent returns the sequence number of the queue's last event. It returns nil if the client has requested no
 // progress notifications.
-func (s *server) lastEvent(ctx context.Context) *int64 {
+func (s *toolCall) lastEvent(ctx context.Context) *int64 {
 	if !s.progress.isRequested() {
 		return nil
 	}
@@ -52,10 +52,10 @@ func (s *server) lastEvent(ctx context.Context) *int64 {
 	return &status.LastEventSeq
 }
 
-// follow reports the progress of a job in percent until stop is called. It reads the events after since or, if
-// since is nil, future events. The function stop returns once the last notification is sent. follow does
-// nothing if the client has requested no progress notifications.
-func (s *server) follow(ctx context.Context, id control.JobID, since *int64) (stop func()) {
+// follow reports the progress of a job in percent until stop is called. It reads the events after the one with
+// the number since or, if since is nil, future events. The function stop returns once the last notification is
+// sent. follow does nothing if the client has requested no progress notifications.
+func (s *toolCall) follow(ctx context.Context, id control.JobID, since *int64) (stop func()) {
 	if !s.progress.isRequested() {
 		return func() {}
 	}

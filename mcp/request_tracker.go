@@ -17,14 +17,14 @@ const lingerTime = 5 * time.Second
 
 // requestTracker contains the requests that were read but not answered yet. A client may close the input right
 // after a request. At the end of the input, the library ends the session and all calls in progress. Therefore
-// lineReader delays the end of the input until all requests are answered. A call that waits for jobs for more
-// than twice lingerTime gets no reply.
+// lineReader delays the end of the input until all requests are answered. A call that still waits for jobs twice
+// lingerTime after the end of the input gets no reply.
 type requestTracker struct {
 	waitCtx      context.Context // ends when calls must stop waiting for jobs
 	stopWaiting  context.CancelFunc
 	mu           sync.Mutex
 	waitsByID    map[any]bool  // unanswered requests by id; true if the call waits for jobs
-	answerSignal chan struct{} // closed at the next reply; nil if no caller waits for one
+	answerSignal chan struct{} // closed at the next reply; nil if awaitAnswers does not run
 }
 
 func newRequestTracker() *requestTracker {
@@ -68,7 +68,7 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 	return slices.ContainsFunc(tools, func(t tool) bool { return t.waits && t.name == call.Name })
 }
 
-// removeAnswered removes the requests that a line with replies answers.
+// removeAnswered removes the requests to which the replies in a line belong.
 func (t *requestTracker) removeAnswered(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {
@@ -77,6 +77,7 @@ func (t *requestTracker) removeAnswered(line []byte) {
 	}
 }
 
+// remove removes a request that was answered or cancelled.
 func (t *requestTracker) remove(id any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +89,7 @@ func (t *requestTracker) remove(id any) {
 }
 
 // awaitAnswers waits until all requests are answered or ctx ends. After lingerTime, it makes calls stop waiting
-// for jobs. After twice lingerTime, it returns even if such calls are unanswered.
+// for jobs. After twice lingerTime, it returns even if calls that wait for jobs are unanswered.
 func (t *requestTracker) awaitAnswers(ctx context.Context) {
 	late, timer := false, time.After(2*lingerTime)
 	stop := time.AfterFunc(lingerTime, t.stopWaiting)

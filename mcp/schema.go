@@ -29,7 +29,8 @@ func waitTimeSchema(description string) map[string]any {
 }
 
 // schema returns the JSON Schema of a tool's arguments. The schema is generated from the parameters of the
-// tool's method. If others is true, it includes the parameter that selects jobs of other users.
+// tool's method. If the parameter others is true, the schema includes the parameter that selects jobs of other
+// users.
 func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	s := maps.Clone(method)
 	properties := maps.Clone(method["properties"].(map[string]any))
@@ -49,8 +50,8 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	return s
 }
 
-// hiddenParams returns the parameters of the tool's method that the tool does not accept. others is as in
-// schema.
+// hiddenParams returns the parameters of the tool's method that the tool does not accept. The parameter others
+// means the same as in the method schema.
 func (t *tool) hiddenParams(others bool) []string {
 	if others || t.method == "enqueue" { // in enqueue, the parameter user is the account that runs the job
 		return t.omitParams

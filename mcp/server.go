@@ -39,7 +39,7 @@ type Options struct {
 //go:embed descriptions.txt
 var descriptions string
 
-// description returns the text with a name in descriptions.
+// description returns the DESCRIPTION of a NAME in descriptions.
 func description(name string) string {
 	_, text, _ := strings.Cut("\n"+descriptions, "\n"+name+": ")
 	text, _, _ = strings.Cut(text, "\n")
@@ -73,7 +73,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			c := connect()
 			defer c.Close()
-			return (&server{api: c, opt: o, connect: connect, progress: reporterOf(r), waitCtx: open.waitCtx}).call(ctx, &t,
+			return (&toolCall{api: c, opt: o, connect: connect, progress: reporterOf(r), waitCtx: open.waitCtx}).call(ctx, &t,
 				r.Params.Arguments), nil
 		})
 	}
@@ -107,8 +107,8 @@ type api interface {
 	Retry(ctx context.Context, p control.Retry) (control.BulkResult, error)
 }
 
-// server executes one call of a tool.
-type server struct {
+// toolCall executes one call of a tool.
+type toolCall struct {
 	api      api
 	opt      Options
 	connect  func() *control.Client // returns another client of the queue
@@ -117,7 +117,7 @@ type server struct {
 }
 
 // call executes a tool. If the tool fails, the error is part of the result, so that the agent sees it.
-func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
+func (s *toolCall) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
 	answer, err := s.answer(ctx, t, raw)
 	if err != nil {
 		err = s.opt.Explain(err)
@@ -130,17 +130,18 @@ func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.Ca
 	return toolResult(answer, err != nil)
 }
 
-// toolResult converts an answer to the result of a tool. wrong says that the answer is an error.
-func toolResult(answer any, wrong bool) *mcp.CallToolResult {
+// toolResult returns the result of a tool that contains the answer. isError says that the answer is an error.
+func toolResult(answer any, isError bool) *mcp.CallToolResult {
 	text, err := json.Marshal(answer)
 	if err != nil {
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}
 	}
-	return &mcp.CallToolResult{IsError: wrong, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}},
+	return &mcp.CallToolResult{IsError: isError, Content: []mcp.Content{&mcp.TextContent{Text: string(text)}},
 		StructuredContent: json.RawMessage(text)}
 }
 
-func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any, error) {
+// answer decodes the arguments of a call and executes the tool.
+func (s *toolCall) answer(ctx context.Context, t *tool, raw json.RawMessage) (any, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
@@ -155,14 +156,14 @@ func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any,
 }
 
 // callerName returns the name of the user that runs the server.
-func (s *server) callerName(ctx context.Context) (string, error) {
+func (s *toolCall) callerName(ctx context.Context) (string, error) {
 	who, err := s.api.Whoami(ctx, control.NoParams{})
 	return who.User, err
 }
 
 // checkOwnJobs returns an error if another user has enqueued one of the jobs. With Options.AllUsers, it accepts
 // all jobs. See docs/decisions/0093.
-func (s *server) checkOwnJobs(ctx context.Context, ids ...string) error {
+func (s *toolCall) checkOwnJobs(ctx context.Context, ids ...string) error {
 	if s.opt.AllUsers {
 		return nil
 	}

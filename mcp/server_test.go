@@ -9,15 +9,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The error of a tool contains its whole text and the code of the service, even if the text of the service is
+// The error of a tool contains the code of the service and the whole text, of which the text of the service is
 // only a part. Without the whole text, an agent would not learn that its job is enqueued, and would enqueue it
 // again.
 func TestErrorOfAToolKeepsItsText(t *testing.T) {
 	cause := queue.Errorf(queue.CodeUnavailable, "the service is stopping")
-	failing := &tool{call: func(*server, context.Context, arguments) (any, error) {
+	failing := &tool{call: func(*toolCall, context.Context, arguments) (any, error) {
 		return nil, fmt.Errorf("job 17 was enqueued, but waiting failed: %w; to wait for job 17, use the tool wait", cause)
 	}}
-	s := &server{opt: Options{Explain: func(err error) error { return err }}}
+	s := &toolCall{opt: Options{Explain: func(err error) error { return err }}}
 	result := s.call(t.Context(), failing, nil)
 	var got struct{ Error, Code string }
 	raw, err := json.Marshal(result.StructuredContent)

@@ -50,15 +50,15 @@ type tool struct {
 	extraResults map[string]any
 	resultMethod string // method whose result the tool returns; "" means method
 	jobList      string // result member that lists jobs, maybe abbreviated; "" if none
-	call         func(s *server, ctx context.Context, a arguments) (any, error)
+	call         func(s *toolCall, ctx context.Context, a arguments) (any, error)
 }
 
 // arguments contains the arguments of one call of a tool.
 type arguments struct {
 	raw     json.RawMessage // parameters of the method
-	full    bool
-	wait    time.Duration
-	noRetry bool // do not retry the job by default; parameters may request retries
+	full    bool            // do not abbreviate jobs
+	wait    time.Duration   // how long run_and_wait waits for the job
+	noRetry bool            // do not retry the job by default; parameters may request retries
 }
 
 func typeSchema(kind string) map[string]any { return map[string]any{"type": kind} }
@@ -73,33 +73,35 @@ var endMemberSchemas = map[string]any{
 	"timed_out": typeSchema("boolean"), "next": typeSchema("string"),
 }
 
+// fullParamSchema is the schema of the parameter "full".
 var fullParamSchema = map[string]any{"type": "boolean",
 	"description": "return complete objects instead of abbreviated ones"}
 
+// tools lists the tools that agents can call.
 var tools = []tool{
 	{name: "list", method: "list", jobList: "jobs", extraParams: map[string]any{fullParam: fullParamSchema},
-		bounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, call: (*server).list},
+		bounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, call: (*toolCall).list},
 	{name: "show", method: "show", extraParams: map[string]any{fullParam: fullParamSchema},
-		extraResults: map[string]any{"attempts_in_history": typeSchema("integer")}, call: (*server).show},
+		extraResults: map[string]any{"attempts_in_history": typeSchema("integer")}, call: (*toolCall).show},
 	{name: "logs", method: "logs", omitParams: []string{"all", "follow", "ends"}, extraResults: outputMemberSchemas,
-		call: (*server).logs},
+		call: (*toolCall).logs},
 	{name: "wait", method: "wait", jobList: "ended", extraParams: map[string]any{fullParam: fullParamSchema},
-		waits: true, bounds: map[string]any{"ids": idListBounds, "timeout": waitBounds}, call: (*server).wait},
-	{name: "why", method: "why", call: (*server).why},
-	{name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true, call: (*server).enqueue},
+		waits: true, bounds: map[string]any{"ids": idListBounds, "timeout": waitBounds}, call: (*toolCall).wait},
+	{name: "why", method: "why", call: (*toolCall).why},
+	{name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true, call: (*toolCall).enqueue},
 	{name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true,
 		resultMethod: "show", extraResults: endMemberSchemas,
 		extraParams: map[string]any{fullParam: fullParamSchema,
 			waitParam: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
-		call: (*server).runAndWait},
+		call: (*toolCall).runAndWait},
 	{name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": idListBounds},
 		call: onSelection(api.Cancel, func(p *control.Selection) *control.Selection { return p })},
 	{name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": idListBounds},
 		call: onSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
 }
 
-// arguments decodes the arguments of a call. raw must be valid JSON. If others is true, the parameter that
-// selects jobs of other users is accepted.
+// arguments decodes the arguments of a call. raw must be valid JSON. If others is true, the method accepts the
+// parameter that selects jobs of other users.
 func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err error) {
 	lacks := t.hiddenParams(others)
 	a.wait = defaultWait
@@ -140,7 +142,8 @@ func checkWait(name string, d time.Duration) error {
 	return nil
 }
 
-func (s *server) list(ctx context.Context, a arguments) (any, error) {
+// list implements the tool list. The methods show to runAndWait implement the other tools.
+func (s *toolCall) list(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ParseParams[control.List](a.raw)
 	if err != nil {
 		return nil, err
@@ -166,16 +169,18 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"jobs": jobs, "next": page.Next}, nil
 }
 
-// readOwnJobParams decodes parameters that name one job. The function id returns the job's id from them. It
-// returns an error if another user has enqueued the job. With Options.AllUsers, it accepts all jobs.
-func readOwnJobParams[P any](s *server, ctx context.Context, a arguments, id func(*P) control.JobID) (p P, err error) {
+// readOwnJobParams decodes parameters that name one job. The function id returns the job's id from them.
+// readOwnJobParams returns an error if another user has enqueued the job. With Options.AllUsers, it accepts all
+// jobs.
+func readOwnJobParams[P any](s *toolCall, ctx context.Context, a arguments, id func(*P) control.JobID) (p P,
+	err error) {
 	if p, err = control.ParseParams[P](a.raw); err == nil {
 		err = s.checkOwnJobs(ctx, string(id(&p)))
 	}
 	return p, err
 }
 
-func (s *server) show(ctx context.Context, a arguments) (any, error) {
+func (s *toolCall) show(ctx context.Context, a arguments) (any, error) {
 	p, err := readOwnJobParams(s, ctx, a, func(p *control.Show) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
@@ -193,7 +198,7 @@ func (s *server) show(ctx context.Context, a arguments) (any, error) {
 	return answer, nil
 }
 
-func (s *server) why(ctx context.Context, a arguments) (any, error) {
+func (s *toolCall) why(ctx context.Context, a arguments) (any, error) {
 	p, err := readOwnJobParams(s, ctx, a, func(p *control.WhyParams) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
@@ -201,7 +206,7 @@ func (s *server) why(ctx context.Context, a arguments) (any, error) {
 	return s.api.Why(ctx, p)
 }
 
-func (s *server) logs(ctx context.Context, a arguments) (any, error) {
+func (s *toolCall) logs(ctx context.Context, a arguments) (any, error) {
 	p, err := readOwnJobParams(s, ctx, a, func(p *control.Logs) control.JobID { return p.ID })
 	if err != nil {
 		return nil, err
@@ -209,8 +214,8 @@ func (s *server) logs(ctx context.Context, a arguments) (any, error) {
 	return s.output(ctx, p)
 }
 
-// output returns the end of both output streams of a job. A line in it says where bytes are missing.
-func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
+// output returns the end of both output streams of a job. Where bytes are missing, a line in the output says so.
+func (s *toolCall) output(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.LastLines == nil {
 		p.LastLines = new(defaultOutputLines)
 	}
@@ -256,7 +261,7 @@ func readableOutput(output string, tty bool) string {
 	return strings.ToValidUTF8(output, "\ufffd")
 }
 
-func (s *server) wait(ctx context.Context, a arguments) (any, error) {
+func (s *toolCall) wait(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ParseParams[control.Wait](a.raw)
 	if err == nil {
 		p.Timeout = cmp.Or(p.Timeout, control.Duration(defaultWait))
@@ -296,7 +301,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 
 // awaitJobs waits for jobs like control.API.Wait. If the client closes the input during the wait, it returns
 // within lingerTime, as if the timeout in p had expired.
-func (s *server) awaitJobs(
+func (s *toolCall) awaitJobs(
 	ctx context.Context, p control.Wait, each func(control.JobEndNotice) error) (control.WaitResult, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -312,7 +317,7 @@ func (s *server) awaitJobs(
 	return left, err
 }
 
-func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
+func (s *toolCall) enqueue(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ParseParams[control.Enqueue](a.raw)
 	if err == nil && a.noRetry && p.Spec.MaxRetries == nil {
 		p.Spec.MaxRetries = new(int64) // the same default as in queuectl run
@@ -326,7 +331,7 @@ func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
 	return s.api.Enqueue(ctx, p)
 }
 
-func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
+func (s *toolCall) runAndWait(ctx context.Context, a arguments) (any, error) {
 	a.noRetry = true
 	since := s.lastEvent(ctx)
 	got, err := s.enqueue(ctx, a)
@@ -374,8 +379,8 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 // onSelection returns the function of a tool that calls a method for selected jobs of the caller. The function
 // selection returns the part of the method's parameters that selects the jobs.
 func onSelection[P any](method func(api, context.Context, P) (control.BulkResult, error),
-	selection func(*P) *control.Selection) func(s *server, ctx context.Context, a arguments) (any, error) {
-	return func(s *server, ctx context.Context, a arguments) (any, error) {
+	selection func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a arguments) (any, error) {
+	return func(s *toolCall, ctx context.Context, a arguments) (any, error) {
 		p, err := control.ParseParams[P](a.raw)
 		if err == nil {
 			err = s.ownSelection(ctx, selection(&p))
@@ -388,7 +393,7 @@ func onSelection[P any](method func(api, context.Context, P) (control.BulkResult
 }
 
 // ownSelection limits a selection to the jobs of the caller. With Options.AllUsers, it does nothing.
-func (s *server) ownSelection(ctx context.Context, p *control.Selection) (err error) {
+func (s *toolCall) ownSelection(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.AllIDs()
 	if len(ids) > maxCallJobIDs {
 		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids),
@@ -407,7 +412,7 @@ var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv",
 	"depends_on", "waits_for", "progress", "paused_at", "hidden"}
 
 // briefJob returns a job in abbreviated form.
-func (s *server) briefJob(j *control.Job) map[string]any {
+func (s *toolCall) briefJob(j *control.Job) map[string]any {
 	raw, err := json.Marshal(j)
 	var all map[string]any
 	if err != nil || json.Unmarshal(raw, &all) != nil {
@@ -461,6 +466,7 @@ func setMember(to map[string]any, name string, value any) {
 	to[name] = value
 }
 
+// truncateText shortens a text to maxShortTextChars characters.
 func truncateText(text string) string {
 	if runes := []rune(text); len(runes) > maxShortTextChars {
 		return string(runes[:maxShortTextChars]) + "…"

@@ -30,7 +30,8 @@ type API interface {
 	QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error)
 }
 
-// Registry returns a registry with the current metrics of a queue. They contain what the user of api may see.
+// Registry returns a registry with the current metrics of a queue. The metrics contain what the user of api may
+// see.
 func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.NoParams{})
 	if err != nil {
@@ -63,14 +64,15 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 // queueMetrics contains the values of one queue.
 type queueMetrics struct {
 	running, waiting, limit, paused float64
-	started                         int64
-	ended                           [len(outcomes)]int64
+	started                         int64                // number of started attempts
+	ended                           [len(outcomes)]int64 // numbers of ended attempts; the index is that in outcomes
 	waitTimes, runTimes             histogram
 }
 
 // outcomes lists the values of the label outcome, which says how attempts ended.
 var outcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
 
+// add adds the numbers and durations of attempts.
 func (q *queueMetrics) add(f *control.AttemptStatistics) {
 	q.started += f.Started
 	for i, n := range [...]int64{f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned} {
@@ -87,6 +89,7 @@ type histogram struct {
 	sumSeconds float64 // sum of all durations
 }
 
+// add adds the durations in s.
 func (h *histogram) add(s *control.DurationStatistics) {
 	if h.buckets == nil {
 		h.buckets = map[int]int64{}

@@ -48,14 +48,16 @@ type psLexer struct {
 }
 
 var (
-	psName       = regexp.MustCompile(`^\$(?:\{[^}]*\}|\w+:\w+|\w+|[?^$])`)
-	psCommand    = regexp.MustCompile(`^(?:[A-Za-z]|[%?]$)`)
-	psRedirect   = regexp.MustCompile(`^(?:[0-9*]?>>?(?:&[0-9])?)`)
+	psName     = regexp.MustCompile(`^\$(?:\{[^}]*\}|\w+:\w+|\w+|[?^$])`)
+	psCommand  = regexp.MustCompile(`^(?:[A-Za-z]|[%?]$)`)
+	psRedirect = regexp.MustCompile(`^(?:[0-9*]?>>?(?:&[0-9])?)`)
+	// psContinuing lists the operators after which a statement continues on the next line.
 	psContinuing = strings.Fields("-and -or -xor -eq -ne -gt -lt -ge -le -match -notmatch -like -notlike -replace " +
 		"-split -join -f -is -isnot -in -notin -contains -notcontains -ceq -cne + - * /")
 	psAssignments = []string{"=", "+=", "-=", "*=", "/="}
 	psKeywords    = strings.Fields("if elseif else foreach for while do until switch try catch finally function filter " +
 		"param return throw exit break continue in begin process end trap")
+	// psPairs maps each closer to its opener.
 	psPairs = map[byte]byte{')': '(', '}': '{', ']': '['}
 )
 
@@ -76,6 +78,7 @@ func (l *psLexer) problem(line int, format string, a ...any) {
 	l.pos = len(l.text)
 }
 
+// has reports whether the text at the present position starts with prefix.
 func (l *psLexer) has(prefix string) bool { return strings.HasPrefix(l.text[l.pos:], prefix) }
 
 // add adds the next n bytes as a token.
@@ -89,8 +92,8 @@ func (l *psLexer) add(kind psKind, n int) {
 	l.spaced = false
 }
 
-// run adds tokens until the end of the script. If open is not 0, it stops when fewer than open openers are
-// open.
+// run adds tokens until the end of the script. If open is not 0, it stops when fewer than this number of openers
+// are not closed.
 func (l *psLexer) run(open int) {
 	for l.pos < len(l.text) {
 		l.next()
@@ -100,31 +103,32 @@ func (l *psLexer) run(open int) {
 	}
 }
 
+// next adds the next token, or skips a space or a comment.
 func (l *psLexer) next() {
 	switch c := l.text[l.pos]; {
 	case c == '\n':
-		l.newline()
+		l.handleNewline()
 	case c == ' ', c == '\t', c == '\r':
 		l.pos, l.spaced = l.pos+1, true
 	case l.has("<#"):
-		l.comment()
+		l.skipComment()
 	case c == '#':
 		line, _, _ := strings.Cut(l.text[l.pos:], "\n")
 		l.pos, l.spaced = l.pos+len(line), true
 	case c == '`':
-		l.backtick()
+		l.handleBacktick()
 	case l.has("@'"), l.has(`@"`):
-		l.hereString(c, l.text[l.pos+1])
+		l.addHereString(c, l.text[l.pos+1])
 	case c == '\'':
-		l.single()
+		l.addSingleQuoted()
 	case c == '"':
-		l.double()
+		l.addDoubleQuoted()
 	case l.has("$("), l.has("@("), l.has("@{"):
-		l.opener(2)
+		l.addOpener(2)
 	case c == '(', c == '{', c == '[':
-		l.opener(1)
+		l.addOpener(1)
 	case c == ')', c == '}', c == ']':
-		l.closer(c)
+		l.addCloser(c)
 	case c == ';':
 		l.add(psSeparator, 1)
 	case c == '|', c == ',', c == '&':
@@ -134,12 +138,12 @@ func (l *psLexer) next() {
 	case psRedirect.MatchString(l.text[l.pos:]):
 		l.add(psRedirection, len(psRedirect.FindString(l.text[l.pos:])))
 	default:
-		l.word()
+		l.addWord()
 	}
 }
 
-// newline handles the end of a line. It ends the statement, unless that continues on the next line.
-func (l *psLexer) newline() {
+// handleNewline handles the end of a line. It ends the statement, unless that continues on the next line.
+func (l *psLexer) handleNewline() {
 	last := psToken{kind: psSeparator}
 	if len(l.tokens) > 0 {
 		last = l.tokens[len(l.tokens)-1]
@@ -154,7 +158,7 @@ func (l *psLexer) newline() {
 	l.line, l.spaced = l.line+1, true
 }
 
-func (l *psLexer) comment() {
+func (l *psLexer) skipComment() {
 	end := strings.Index(l.text[l.pos:], "#>")
 	if end < 0 {
 		l.problem(l.line, "<# is not closed")
@@ -164,7 +168,7 @@ func (l *psLexer) comment() {
 	l.pos, l.spaced = l.pos+end+2, true
 }
 
-func (l *psLexer) backtick() {
+func (l *psLexer) handleBacktick() {
 	rest := l.text[l.pos+1:]
 	bare := strings.TrimLeft(rest, " \t")
 	switch {
@@ -173,12 +177,12 @@ func (l *psLexer) backtick() {
 	case bare != rest && strings.HasPrefix(bare, "\n"):
 		l.problem(l.line, "a space follows a backtick")
 	default:
-		l.word()
+		l.addWord()
 	}
 }
 
-// word adds a word: all bytes up to one that ends a word. A backtick escapes the next byte.
-func (l *psLexer) word() {
+// addWord adds a word: all bytes up to one that ends a word. A backtick escapes the next byte.
+func (l *psLexer) addWord() {
 	n := 0
 	for l.pos+n < len(l.text) {
 		c := l.text[l.pos+n]
@@ -199,12 +203,13 @@ func (l *psLexer) word() {
 	l.add(kind, n)
 }
 
-func (l *psLexer) opener(n int) {
+func (l *psLexer) addOpener(n int) {
 	l.add(psOpener, n)
 	l.open = append(l.open, len(l.tokens)-1)
 }
 
-func (l *psLexer) closer(c byte) {
+// addCloser adds a closer and checks that it fits the innermost opener.
+func (l *psLexer) addCloser(c byte) {
 	if len(l.open) == 0 {
 		l.problem(l.line, "%c closes nothing", c)
 		return
@@ -220,9 +225,9 @@ func (l *psLexer) closer(c byte) {
 	l.add(psCloser, 1)
 }
 
-// single adds a string in single quotes. In it, two single quotes in a row mean one quote, and no other
+// addSingleQuoted adds a string in single quotes. In it, two single quotes in a row mean one quote, and no other
 // character is special.
-func (l *psLexer) single() {
+func (l *psLexer) addSingleQuoted() {
 	for n := l.pos + 1; n < len(l.text); n++ {
 		if l.text[n] != '\'' {
 			continue
@@ -239,8 +244,8 @@ func (l *psLexer) single() {
 	l.problem(l.line, "' is not closed")
 }
 
-// double adds a string in double quotes, which may contain variables and expressions in $( ).
-func (l *psLexer) double() {
+// addDoubleQuoted adds a string in double quotes, which may contain variables and expressions in $( ).
+func (l *psLexer) addDoubleQuoted() {
 	begin, line, token := l.pos, l.line, len(l.tokens)
 	l.add(psString, 1)
 	for l.pos < len(l.text) {
@@ -269,7 +274,7 @@ func (l *psLexer) expand() {
 	name := psName.FindString(l.text[l.pos:])
 	switch {
 	case l.has("$("):
-		l.opener(2)
+		l.addOpener(2)
 		l.run(len(l.open))
 	case name != "":
 		l.add(psVariable, len(name))
@@ -282,9 +287,9 @@ func (l *psLexer) expand() {
 	}
 }
 
-// hereString adds a here-string. Its text begins after the line with the opening quote, and ends before the
+// addHereString adds a here-string. Its text begins after the line with the opening quote, and ends before the
 // line with the closing quote.
-func (l *psLexer) hereString(at, quote byte) {
+func (l *psLexer) addHereString(at, quote byte) {
 	begin := string([]byte{at, quote})
 	first, rest, _ := strings.Cut(l.text[l.pos+2:], "\n")
 	if strings.TrimSpace(first) != "" {

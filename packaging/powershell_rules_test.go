@@ -38,10 +38,10 @@ type psFunction struct{ begin, end int }
 // psRules checks a script against the rules of TestPowerShellScripts.
 type psRules struct {
 	psFile
-	functions   map[string]psFunction
-	codeSetters map[string]bool // functions that set $script:Code and leave its check to their callers
-	callers     map[string]bool // functions that set $script:Code, themselves or through another function
-	problems    []string
+	functions        map[string]psFunction
+	uncheckedSetters map[string]bool // functions that set $script:Code and leave its check to their callers
+	codeSetters      map[string]bool // functions that set $script:Code, themselves or through another function
+	problems         []string
 }
 
 // problemsOf returns the problems of a script. Each problem begins with its line number.
@@ -57,24 +57,25 @@ func problemsOf(text string) []string {
 		return problems
 	}
 	r := &psRules{psFile: f, functions: map[string]psFunction{},
-		codeSetters: map[string]bool{}, callers: map[string]bool{}}
+		uncheckedSetters: map[string]bool{}, codeSetters: map[string]bool{}}
 	r.checkPreamble()
-	r.declare()
-	r.findLeavers()
+	r.findFunctions()
+	r.findCodeSetters()
 	for i := range r.tokens {
-		r.command(i)
-		r.exitCode(i)
-		r.stderr(i)
+		r.checkCommand(i)
+		r.checkExitCode(i)
+		r.checkStderr(i)
 	}
 	return r.problems
 }
 
+// problem records a problem at the token with index i.
 func (r *psRules) problem(i int, format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[i].line)+fmt.Sprintf(format, a...))
 }
 
-// is reports whether the tokens from index i on have exactly these texts.
-func (r *psRules) is(i int, texts ...string) bool {
+// hasTexts reports whether the tokens from index i on have exactly these texts.
+func (r *psRules) hasTexts(i int, texts ...string) bool {
 	for n, text := range texts {
 		if i < 0 || i+n >= len(r.tokens) || !strings.EqualFold(r.tokens[i+n].text, text) {
 			return false
@@ -92,26 +93,26 @@ func (r *psRules) checkPreamble() {
 			at++
 		}
 	}
-	if skip(); r.is(at, "param", "(") {
+	if skip(); r.hasTexts(at, "param", "(") {
 		at = r.closes[at+1] + 1
 	}
 	skip()
-	strict := r.is(at, "Set-StrictMode", "-Version")
+	strict := r.hasTexts(at, "Set-StrictMode", "-Version")
 	at += 4
-	if !strict || !r.is(at, "$ErrorActionPreference", "=", "'Stop'") {
+	if !strict || !r.hasTexts(at, "$ErrorActionPreference", "=", "'Stop'") {
 		r.problems = append(r.problems, "1: the script does not begin with Set-StrictMode and "+
 			"$ErrorActionPreference = 'Stop'")
 	}
 }
 
-// declare finds the functions of the script, and checks that their names begin with approved verbs.
-func (r *psRules) declare() {
+// findFunctions finds the functions of the script, and checks that their names begin with approved verbs.
+func (r *psRules) findFunctions() {
 	for i := range r.tokens {
-		if !r.is(i, "function") || r.tokens[i].kind != psWord || i+2 >= len(r.tokens) {
+		if !r.hasTexts(i, "function") || r.tokens[i].kind != psWord || i+2 >= len(r.tokens) {
 			continue
 		}
 		name, body := r.tokens[i+1].text, i+2
-		if r.is(body, "(") {
+		if r.hasTexts(body, "(") {
 			body = r.closes[body] + 1
 		}
 		r.functions[name] = psFunction{body, r.closes[body]}
@@ -121,8 +122,8 @@ func (r *psRules) declare() {
 	}
 }
 
-// function returns the name of the function that contains a token, or "" for a token outside functions.
-func (r *psRules) function(i int) string {
+// functionAt returns the name of the function that contains a token, or "" for a token outside functions.
+func (r *psRules) functionAt(i int) string {
 	for name, f := range r.functions {
 		if f.begin < i && i < f.end {
 			return name
@@ -131,32 +132,32 @@ func (r *psRules) function(i int) string {
 	return ""
 }
 
-// findLeavers finds the functions that leave the check of $script:Code to their callers. Some set $script:Code
-// themselves. The others call such a function and do not check $script:Code afterwards.
-func (r *psRules) findLeavers() {
+// findCodeSetters fills codeSetters and uncheckedSetters. A function in uncheckedSetters sets $script:Code
+// itself, or calls such a function and does not check $script:Code afterwards.
+func (r *psRules) findCodeSetters() {
 	for i := range r.tokens {
-		if name := r.function(i); name != "" && r.is(i, "$script:Code", "=") {
-			r.codeSetters[name], r.callers[name] = true, true
+		if name := r.functionAt(i); name != "" && r.hasTexts(i, "$script:Code", "=") {
+			r.uncheckedSetters[name], r.codeSetters[name] = true, true
 		}
 	}
-	for before := -1; before != len(r.codeSetters)+len(r.callers); {
-		before = len(r.codeSetters) + len(r.callers)
+	for before := -1; before != len(r.uncheckedSetters)+len(r.codeSetters); {
+		before = len(r.uncheckedSetters) + len(r.codeSetters)
 		for i, t := range r.tokens {
-			name := r.function(i)
-			if name == "" || !r.isCommand(i) || !r.callers[t.text] {
+			name := r.functionAt(i)
+			if name == "" || !r.isCommand(i) || !r.codeSetters[t.text] {
 				continue
 			}
-			r.callers[name] = true
-			if r.codeSetters[t.text] && !r.exitCodeIsChecked(i) {
-				r.codeSetters[name] = true
+			r.codeSetters[name] = true
+			if r.uncheckedSetters[t.text] && !r.exitCodeIsChecked(i) {
+				r.uncheckedSetters[name] = true
 			}
 		}
 	}
 }
 
-// command checks that the name of a command is the full name of a cmdlet, a function of the script, or the file
-// of a program.
-func (r *psRules) command(i int) {
+// checkCommand checks that the name of a command is the full name of a cmdlet, a function of the script, or the
+// file of a program.
+func (r *psRules) checkCommand(i int) {
 	if !r.isCommand(i) {
 		return
 	}
@@ -175,17 +176,17 @@ func (r *psRules) command(i int) {
 	}
 }
 
-// runs returns the program that a token starts, or "" if it starts none.
-func (r *psRules) runs(i int) string {
+// startedProgram returns the program that a token starts, or "" if it starts none.
+func (r *psRules) startedProgram(i int) string {
 	if r.isCommand(i) && psProgram.MatchString(r.tokens[i].text) {
 		return r.tokens[i].text
 	}
-	if r.tokens[i].kind != psOperator || !r.is(i, "&") || i+1 >= len(r.tokens) {
+	if r.tokens[i].kind != psOperator || !r.hasTexts(i, "&") || i+1 >= len(r.tokens) {
 		return ""
 	}
 	called := r.tokens[i+1].text
 	for n := range r.tokens {
-		if r.is(n, "[", "scriptblock", "]", called) {
+		if r.hasTexts(n, "[", "scriptblock", "]", called) {
 			return ""
 		}
 	}
@@ -195,25 +196,25 @@ func (r *psRules) runs(i int) string {
 // exitCodeIsChecked reports whether the script checks the exit code of a call. The check must be in the same
 // block, and before the next call that sets the same variable.
 func (r *psRules) exitCodeIsChecked(i int) bool {
-	program := r.runs(i) != ""
+	program := r.startedProgram(i) != ""
 	_, end := r.block(i)
 	for at := i + 1; at < end; at++ {
 		switch {
-		case program && r.is(at, "$LASTEXITCODE"):
+		case program && r.hasTexts(at, "$LASTEXITCODE"):
 			return true
-		case !program && (r.is(at, "$script:Code") || r.is(at, "${script:Code}") || r.is(at, "Ended")):
+		case !program && (r.hasTexts(at, "$script:Code") || r.hasTexts(at, "${script:Code}") || r.hasTexts(at, "Ended")):
 			return true
-		case program && r.runs(at) != "", r.isCommand(at) && r.callers[r.tokens[at].text]:
+		case program && r.startedProgram(at) != "", r.isCommand(at) && r.codeSetters[r.tokens[at].text]:
 			return false
 		}
 	}
 	return false
 }
 
-// exitCode checks that the script checks the exit code of each program.
-func (r *psRules) exitCode(i int) {
-	called := r.runs(i)
-	if called == "" && r.isCommand(i) && r.codeSetters[r.tokens[i].text] && r.function(i) == "" {
+// checkExitCode checks that the script checks the exit code of each program.
+func (r *psRules) checkExitCode(i int) {
+	called := r.startedProgram(i)
+	if called == "" && r.isCommand(i) && r.uncheckedSetters[r.tokens[i].text] && r.functionAt(i) == "" {
 		called = r.tokens[i].text
 	}
 	if called != "" && !r.exitCodeIsChecked(i) {
@@ -221,14 +222,14 @@ func (r *psRules) exitCode(i int) {
 	}
 }
 
-// stderr checks that the script redirects standard error only where errors do not stop the script.
-func (r *psRules) stderr(i int) {
-	if !r.is(i, "2>&1") || r.tokens[i].kind != psRedirection {
+// checkStderr checks that the script redirects standard error only where errors do not stop the script.
+func (r *psRules) checkStderr(i int) {
+	if !r.hasTexts(i, "2>&1") || r.tokens[i].kind != psRedirection {
 		return
 	}
 	block, _ := r.block(i)
 	for at := block + 1; block >= 0 && at < i; at++ {
-		if in, _ := r.block(at); in == block && r.is(at, "$ErrorActionPreference", "=", "'Continue'") {
+		if in, _ := r.block(at); in == block && r.hasTexts(at, "$ErrorActionPreference", "=", "'Continue'") {
 			return
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // question is a question to the user in the last line of the screen.
 type question struct {
 	kind   questionKind
-	act    act
-	answer string
+	act    act    // action to start after the answer
+	answer string // text that the user has typed
 }
 
 // questionKind is the kind of a question.
@@ -29,8 +29,8 @@ const (
 // maxAnswerBytes is the maximum length of an answer in bytes.
 const maxAnswerBytes = 64
 
-// insert appends text to an answer.
-func (q *question) insert(text string) {
+// appendText appends typed text to an answer, if the answer stays short enough.
+func (q *question) appendText(text string) {
 	text = termtext.SafeText(text)
 	if q.kind == askSearch && text == "" {
 		text = " "
@@ -110,13 +110,13 @@ func (m *model) handleAnswerKey(k key) []effect {
 			q.answer = string(runes[:len(runes)-1])
 		}
 	default:
-		q.insert(k.text)
+		q.appendText(k.text)
 	}
 	m.applySearch()
 	return nil
 }
 
-// applySearch filters the rows by the text to find while the user types it.
+// applySearch filters the rows by the search text while the user types it.
 func (m *model) applySearch() {
 	if m.question != nil && m.question.kind == askSearch {
 		m.search = m.question.answer
@@ -214,7 +214,8 @@ func (m *model) switchList(l listID) []effect {
 	return m.requestFetch()
 }
 
-// keyHelp is a key and its action, as the screen shows them.
+// keyHelp is a key and its action, as the screen shows them. The alias is a second key for the action, which is
+// not shown.
 type keyHelp struct{ key, alias, action string }
 
 // availableKeys returns the keys that work in the current state and that the user may use, the most

@@ -30,10 +30,11 @@ type listing struct {
 	name, shortName string
 	states          []queue.State // states of the jobs in the list; nil if the list contains no jobs
 	buildTable      func(*model) table
-	emptyText       string
+	emptyText       string // text shown instead of an empty list
 	listAllCommand  string // command of queuectl that prints the whole list
 }
 
+// listings returns the definitions of all lists.
 func listings() [listCount]listing {
 	return [listCount]listing{
 		{"Running", "run", []queue.State{queue.Processing}, (*model).runningTable, "nothing running",
@@ -48,16 +49,16 @@ func listings() [listCount]listing {
 	}
 }
 
-// narrowWindowWidth is the width below which only the most important columns are shown. From the width
-// wideWindowWidth on, all columns are shown.
+// narrowWindowWidth is the width in characters below which only the most important columns are shown. From the
+// width wideWindowWidth on, all columns are shown.
 const (
 	narrowWindowWidth = 60
 	wideWindowWidth   = 100
 )
 
-// row is one line of a list.
+// row is one line of a list. It is about a job, a queue or a schedule.
 type row struct {
-	id       string
+	id       string // id of the job, or name of the queue or schedule
 	job      *control.Job
 	lastLine string // last line of the job's output
 	queue    *control.QueueView
@@ -84,7 +85,7 @@ func (m *model) countOf(id listID) (n int64) {
 	return n
 }
 
-// table returns the current list, with only the rows that contain the text to find.
+// table returns the current list, with only the rows that contain the search text.
 func (m *model) table() table {
 	l := listings()[m.list]
 	t := l.buildTable(m)
@@ -110,6 +111,7 @@ func (r *row) matches(text string) bool {
 	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
 }
 
+// screenTexts returns the ScreenText for the snapshot, which formats the texts of cells.
 func (m *model) screenTexts() present.ScreenText {
 	return present.ScreenText{Screen: &m.snapshot.screen, CurrentTime: m.currentTime}
 }

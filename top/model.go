@@ -19,8 +19,8 @@ const (
 // These types are messages. A message describes an event, such as a key press. Messages are the only input of a
 // model.
 type (
-	size struct{ width, height int }
-	tick struct{ time time.Time }
+	size struct{ width, height int } // new size of the window in characters
+	tick struct{ time time.Time }    // the current time, sent each second
 	// key is a key press. It contains the name of the key and the text that the key types, which
 	// may be "".
 	key   struct{ name, text string }
@@ -34,7 +34,7 @@ type (
 	newOutput struct {
 		source outputSource
 		text   []piece
-		ended  bool
+		ended  bool // no more output follows
 		err    error
 	}
 	// explainResult answers the effect explain. why contains the reasons for which a job does not run.
@@ -49,6 +49,7 @@ type (
 		result control.BulkResult
 		err    error
 	}
+	// editResult answers the effect edit.
 	editResult struct {
 		id  string
 		err error
@@ -61,10 +62,10 @@ type (
 	effect any
 	// fetch reads the state of the queue from the service.
 	fetch struct {
-		rows   int
+		rows   int // maximum number of jobs for each part of the screen
 		list   listID
 		search string
-		who    bool
+		who    bool // also fetch the name and the rights of the user
 	}
 	// follow starts reading the output of a job and stops reading the previous output. With an
 	// empty id, it only stops.
@@ -73,10 +74,10 @@ type (
 	act struct {
 		verb   *verb
 		ids    []string
-		number int64
+		number int64 // new priority, if the verb needs a number
 	}
-	explain struct{ id string }
-	edit    struct{ id string }
+	explain struct{ id string } // request the reasons for which a job does not run
+	edit    struct{ id string } // open a job in an editor
 	suspend struct{}
 	redraw  struct{} // another program has written to the terminal, so draw the whole screen again
 	quit    struct{}
@@ -103,24 +104,24 @@ type model struct {
 	snapshot      snapshot
 	receivedAt    time.Time // time at which snapshot was received
 	outage        *outage   // nil while the service replies
-	fetching      bool
-	fetchAgain    bool // the state has changed since the shell sent the pending fetch
+	fetching      bool      // the reply to a fetch is pending
+	fetchAgain    bool      // the state has changed since the shell sent the pending fetch
 
 	list        listID
-	selections  [listCount]selection
-	markedIDs   map[string]bool // ids of the rows to which the next verb applies
+	selections  [listCount]selection // selected row, by list
+	markedIDs   map[string]bool      // ids of the rows to which the next verb applies
 	search      string
 	question    *question
-	page        *page // page that covers the screen; nil while the lists are shown
-	notice      string
-	pendingActs []act // the first action is being executed, the others wait
+	page        *page  // page that covers the screen; nil while the lists are shown
+	notice      string // message in the last lines of the screen
+	pendingActs []act  // the first action is being executed, the others wait
 	output      output
 }
 
 // outage describes a service that does not reply.
 type outage struct {
 	startedAt, retryAt time.Time
-	wait               time.Duration
+	wait               time.Duration // current interval between attempts to fetch
 	reason             string
 }
 
@@ -128,7 +129,7 @@ type outage struct {
 // this index is selected.
 type selection struct {
 	id            string
-	index, offset int
+	index, offset int // offset is the index of the first visible row
 }
 
 // newModel returns the model for a service that has returned its first snapshot.
@@ -155,7 +156,7 @@ func (m *model) update(msg any) []effect {
 		todo = m.handleKey(msg)
 	case paste:
 		if m.question != nil {
-			m.question.insert(msg.text)
+			m.question.appendText(msg.text)
 			m.applySearch()
 		}
 	case fetchResult:

@@ -18,6 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the screens")
 
+// sizes lists the widths and heights of the windows that TestScreens uses.
 var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
 
 // In windows of three sizes, the lists, pages and questions look as in the files in testdata. The flag -update
@@ -81,12 +82,14 @@ func TestScreens(t *testing.T) {
 	}
 }
 
+// withQueues adds queues to a snapshot.
 func withQueues(s *snapshot) {
 	s.queues = []control.QueueView{{Queue: "default", Running: 2, Waiting: 7, Weight: 1, ThroughputPerMinute: 300},
 		{Queue: "render", Waiting: 40, Weight: 3, Concurrency: 2, Paused: true, PausedBy: new("ada"),
 			PausedAt: timeAgo(time.Hour), PauseReason: new("driver update")}}
 }
 
+// withSchedules adds schedules to a snapshot.
 func withSchedules(s *snapshot) {
 	s.schedules = []control.Schedule{{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", NextAt: timeAgo(-13 * time.Hour),
 		User: "mira", Command: "make backup"}, {Name: "poll", Cron: "@every 90s", TZ: "UTC", User: "ada", Paused: true,

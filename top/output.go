@@ -17,13 +17,13 @@ const (
 	maxLineBytes    = 4 << 10 // maximum length of a line in bytes; a longer line is truncated
 )
 
-// outputSource says which output is read: that of the attempt of a job that started at startedAt. An empty id
+// outputSource identifies the output to read: that of the job's attempt that started at startedAt. An empty id
 // means no output.
 type outputSource struct {
 	id        string
 	startedAt control.Time
 	running   bool // the attempt is running, so more output may follow
-	lines     int
+	lines     int  // number of last lines to keep
 }
 
 // piece is a part of an output.
@@ -46,10 +46,10 @@ type output struct {
 	source          outputSource
 	lines           []line
 	unfinishedLines [2]line           // unfinished lines of standard output and standard error
-	tty             termtext.Renderer // renders output from a terminal; only its last lines are read
-	ended           bool
-	connectionLost  bool   // the connection to the service was lost during the read
-	readError       string // why the output cannot be read
+	tty             termtext.Renderer // renders output from a terminal, of which only the last lines are read
+	ended           bool              // no more output follows
+	connectionLost  bool              // the connection to the service was lost during the read
+	readError       string            // why the output cannot be read
 }
 
 // add appends output.

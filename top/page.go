@@ -9,9 +9,9 @@ import (
 type page struct {
 	title      string
 	paragraphs []string
-	job        *control.Job
-	firstLine  int  // index of the first visible line
-	followEnd  bool // scroll to the end when output is added
+	job        *control.Job // job whose output the page shows; nil for paragraphs
+	firstLine  int          // index of the first visible line
+	followEnd  bool         // scroll to the end when output is added
 }
 
 // lines returns the lines of the page, wrapped to the window's width.

@@ -1,7 +1,7 @@
 // Package top shows a live screen of a queue in a terminal, on which the user can also control jobs.
 //
-// The model in model.go makes all decisions and has no side effects. The shell in this file executes the
-// effects that the model returns. It uses the library Bubble Tea. Start with Run.
+// The model in model.go makes all decisions and has no side effects. The shell in this file executes the effects
+// that the model returns. The shell uses the library Bubble Tea. Start with Run.
 package top
 
 import (
@@ -97,6 +97,7 @@ func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 	return msg
 }
 
+// run implements Run. The parameter more contains further options for Bubble Tea.
 func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also cancels pending requests
@@ -125,11 +126,11 @@ type shell struct {
 	ctx           context.Context
 	opt           Options
 	m             *model
-	size          tea.WindowSizeMsg // size of the terminal, at most that of limitSize
+	size          tea.WindowSizeMsg // size of the terminal, as limited by limitSize
 	reader        *outputReader     // reader of the followed output; nil if no output is followed
 	stopFollowing func()
 	editors       sync.WaitGroup
-	editing       atomic.Bool
+	editing       atomic.Bool  // an editor is running
 	editorEndedAt atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
@@ -302,6 +303,7 @@ func (s *shell) fetch(f fetch) fetchResult {
 	return fetchResult{got, err}
 }
 
+// snapshotOf reads the parts of a snapshot that f requests.
 func snapshotOf(ctx context.Context, api control.API, f fetch) (s snapshot, err error) {
 	s.list = f.list
 	if f.who {

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fake is a queue with one running job. It supports only reading, and other calls panic.
-type fake struct {
+// fakeQueue is a queue with one running job. It supports only reading, and other calls panic.
+type fakeQueue struct {
 	control.API
 
 	onFetch func(n int) error                   // called for the nth fetch
@@ -30,7 +30,7 @@ type fake struct {
 	open    sync.WaitGroup // counts open clients
 }
 
-func (f *fake) connect() Client {
+func (f *fakeQueue) connect() Client {
 	f.open.Add(1)
 	return Client{API: f, Closer: closer(sync.OnceFunc(f.open.Done))}
 }
@@ -43,21 +43,22 @@ func (c closer) Close() error {
 	return nil
 }
 
-func (f *fake) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
+func (f *fakeQueue) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
 	return control.Whoami{User: "mira", Right: f.rights}, nil
 }
 
-func (f *fake) Screen(context.Context, control.ScreenParams) (control.Screen, error) {
+func (f *fakeQueue) Screen(context.Context, control.ScreenParams) (control.Screen, error) {
 	return testSnapshot(f.rights).screen, f.onFetch(int(f.fetches.Add(1)))
 }
 
-func (f *fake) Logs(ctx context.Context, p control.Logs, _ func(control.OutputPiece) error) (control.LogsEnd, error) {
+func (f *fakeQueue) Logs(ctx context.Context, p control.Logs, _ func(control.OutputPiece) error) (control.LogsEnd,
+	error) {
 	return control.LogsEnd{}, f.logs(ctx, string(p.ID))
 }
 
-// runsOn runs the screen with a fake queue until the screen ends. It returns the text that was
+// runScreen runs the screen with a fake queue until the screen ends. It returns the text that was
 // written to the terminal.
-func runsOn(f *fake, keys io.Reader) (string, error) {
+func runScreen(f *fakeQueue, keys io.Reader) (string, error) {
 	var out bytes.Buffer
 	o := Options{Connect: f.connect, Explain: func(err error) error { return err }}
 	err := run(context.Background(), o, tea.WithInput(keys), tea.WithOutput(&out), tea.WithWindowSize(80, 24),
@@ -67,7 +68,7 @@ func runsOn(f *fake, keys io.Reader) (string, error) {
 
 // After a panic, the terminal shows the main screen and its cursor again.
 func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
-	f := &fake{rights: control.RightRead, onFetch: func(n int) error {
+	f := &fakeQueue{rights: control.RightRead, onFetch: func(n int) error {
 		if n > 2 { // the screen has been shown for a second
 			panic("a mistake")
 		}
@@ -75,7 +76,7 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 	}}
 	in, typing := io.Pipe()
 	defer typing.Close()
-	out, err := runsOn(f, in)
+	out, err := runScreen(f, in)
 	if !errors.Is(err, tea.ErrProgramPanic) {
 		t.Errorf("Run returned %v, want the panic", err)
 	}
@@ -88,8 +89,8 @@ func TestPanicLeavesTheTerminalAsItWas(t *testing.T) {
 // If the first fetch fails, Run returns the error before it writes to the terminal.
 func TestRunReturnsTheFirstError(t *testing.T) {
 	refusal := &queue.Error{Code: queue.CodeDenied, Message: "no"}
-	f := &fake{onFetch: func(int) error { return refusal }}
-	if out, err := runsOn(f, strings.NewReader("")); !errors.Is(err, refusal) || out != "" {
+	f := &fakeQueue{onFetch: func(int) error { return refusal }}
+	if out, err := runScreen(f, strings.NewReader("")); !errors.Is(err, refusal) || out != "" {
 		t.Errorf("Run wrote %q and returned %v, want no output and the rejection", out, err)
 	}
 }
@@ -99,7 +100,7 @@ func TestRunReturnsTheFirstError(t *testing.T) {
 func TestOneOutputIsRead(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
-	f := &fake{rights: control.RightAdmin, onFetch: func(int) error { return nil },
+	f := &fakeQueue{rights: control.RightAdmin, onFetch: func(int) error { return nil },
 		logs: func(ctx context.Context, id string) error {
 			events <- event{"begins", id}
 			<-ctx.Done()
@@ -109,7 +110,7 @@ func TestOneOutputIsRead(t *testing.T) {
 	in, typing := io.Pipe()
 	done := make(chan error)
 	go func() { // this goroutine ends after the test has sent the key q
-		_, err := runsOn(f, in)
+		_, err := runScreen(f, in)
 		done <- err
 	}()
 	var got []event

@@ -22,7 +22,7 @@ type verb struct {
 	run         action
 }
 
-// action executes a verb on its objects.
+// action is a function that executes a verb on the objects in a.
 type action func(ctx context.Context, c Client, a *act) (control.BulkResult, error)
 
 // verbs returns the table of actions. If several actions have the same key, the first one that applies to the
@@ -60,6 +60,7 @@ func verbs() []verb {
 	}
 }
 
+// inStates returns a filter for jobs in one of the states.
 func inStates(states ...queue.State) func(*row) bool {
 	return func(r *row) bool {
 		return r.job != nil && slices.ContainsFunc(states, func(s queue.State) bool { return s.String() == r.job.State })
@@ -83,6 +84,7 @@ func setPriority(ctx context.Context, c Client, a *act) (control.BulkResult, err
 	return c.Edit(ctx, control.Edit{Selection: a.selection(), Set: fmt.Appendf(nil, `{"priority":%d}`, a.number)})
 }
 
+// jobsAction returns an action that calls a method once for all jobs.
 func jobsAction(method func(control.API, context.Context, control.Selection) (control.BulkResult, error)) action {
 	return func(ctx context.Context, c Client, a *act) (control.BulkResult, error) {
 		return method(c, ctx, a.selection())
@@ -105,6 +107,7 @@ func eachNameAction[P, R any](
 	}
 }
 
+// scheduleName returns the parameters of a method for the schedule with a name.
 func scheduleName(name string) control.ScheduleName { return control.ScheduleName{Name: name} }
 
 func addWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
@@ -143,7 +146,8 @@ func (a *act) describe() string {
 // maxDescribedNames is the maximum number of names in the text of describe.
 const maxDescribedNames = 3
 
-// text describes the result of an action. If objects were rejected, it is about the first of them.
+// text describes the result of an action. If objects were rejected, the text gives the reason for the first of
+// them.
 func (a *actResult) text() string {
 	done := act{verb: a.verb, ids: a.result.DoneIDs}
 	switch {
@@ -169,8 +173,8 @@ func (a *actResult) text() string {
 	return a.verb.name
 }
 
-// verbForKey returns the action of a key for the selected row. It returns nil if the key has no action there,
-// or if the user may not use it.
+// verbForKey returns the action of a key for the selected row. It returns nil if the key has no action for this
+// row, or if the user may not use it.
 func (m *model) verbForKey(name string) *verb {
 	r := m.selectedRow()
 	for _, v := range verbs() {
@@ -193,7 +197,7 @@ func (m *model) ownsRow(r *row) bool {
 }
 
 // askOrStart starts an action on the service. For an action on rows, it first asks the user for a confirmation
-// or a number. That action is about the marked rows or, without marked rows, the selected row.
+// or a number. The action applies to the marked rows or, without marked rows, to the selected row.
 func (m *model) askOrStart(v *verb) []effect {
 	a := act{verb: v}
 	if v.appliesTo == nil {

@@ -13,10 +13,10 @@ import (
 // of workers were set. Other calls panic.
 type fakeControls struct {
 	control.API
-	total            int // number of workers
-	ran              []string
-	rejectedSchedule string // name of the schedule that the fake rejects
-	counts           []int
+	total            int      // number of workers
+	ranSchedules     []string // names of the schedules that were run
+	rejectedSchedule string   // name of the schedule that the fake rejects
+	workerCounts     []int    // numbers of workers that were set
 }
 
 var errRejected = errors.New("rejected")
@@ -25,12 +25,12 @@ func (c *fakeControls) ScheduleRun(_ context.Context, p control.ScheduleName) (c
 	if p.Name == c.rejectedSchedule {
 		return control.EnqueueResult{}, errRejected
 	}
-	c.ran = append(c.ran, p.Name)
+	c.ranSchedules = append(c.ranSchedules, p.Name)
 	return control.EnqueueResult{}, nil
 }
 
 func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScale) (control.WorkerCount, error) {
-	c.counts = append(c.counts, p.Count)
+	c.workerCounts = append(c.workerCounts, p.Count)
 	return control.WorkerCount{Workers: p.Count}, nil
 }
 
@@ -41,8 +41,8 @@ func TestActionOnNamesStopsAtFirstError(t *testing.T) {
 	run := eachNameAction(control.API.ScheduleRun, scheduleName)
 	r, err := run(t.Context(), Client{API: c}, &act{ids: []string{"a", "b", "c"}})
 	if want := []string{"a"}; !errors.Is(err, errRejected) || !slices.Equal(r.DoneIDs, want) ||
-		!slices.Equal(c.ran, want) {
-		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ran, r.DoneIDs, err, want)
+		!slices.Equal(c.ranSchedules, want) {
+		t.Errorf("ran %q, reported %q, %v; want %q and the rejection", c.ranSchedules, r.DoneIDs, err, want)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestRemoveWorkerUsesCurrentNumber(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if want := []int{3, 0, 0}; !slices.Equal(c.counts, want) {
-		t.Errorf("removing a worker from 4, 1 and 0 set %v; want %v", c.counts, want)
+	if want := []int{3, 0, 0}; !slices.Equal(c.workerCounts, want) {
+		t.Errorf("removing a worker from 4, 1 and 0 set %v; want %v", c.workerCounts, want)
 	}
 }

@@ -28,6 +28,7 @@ const (
 	amber = "33"
 )
 
+// paint returns a text in a style, which consists of SGR parameters.
 func paint(text, style string) string {
 	if style == "" || text == "" {
 		return text
@@ -38,8 +39,8 @@ func paint(text, style string) string {
 // tooSmall reports whether the window is too small to show the lists.
 func (m *model) tooSmall() bool { return m.width < minWidth || m.height < minHeight }
 
-// paneHeights returns the height of the list and of the output pane below it. That of the list includes its
-// heading and the line about rows that are not shown. That of the pane includes its title.
+// paneHeights returns the height of the list and of the output pane below it. The list's height includes its
+// heading and the line about rows that are not shown. The pane's height includes its title.
 func (m *model) paneHeights() (list, output int) {
 	footerHeight := len(m.footerLines())
 	if m.height < lowWindowHeight {
@@ -53,8 +54,8 @@ func (m *model) paneHeights() (list, output int) {
 // minOutputHeight is the minimum height of the output pane: an empty line, the title and two lines of output.
 const minOutputHeight = 4
 
-// listLayout reports whether the list has a heading, and how many rows it shows. Below the rows, one more line
-// says how many others there are.
+// listLayout reports whether the list has a heading, and how many rows it shows. One more line below the rows
+// says how many rows are not shown.
 func (m *model) listLayout() (head bool, rows int) {
 	list, output := m.paneHeights()
 	if head = output > 0; head {
@@ -93,8 +94,8 @@ func (m *model) view() string {
 	return strings.Join(append(lines, footer...), "\n")
 }
 
-// outageLine returns the line about a service that does not reply. It says since when, and when the next
-// attempt is.
+// outageLine returns the line about a service that does not reply. The line says since when there is no reply,
+// and when the next attempt is.
 func (m *model) outageLine() string {
 	retry := "retrying now"
 	if wait := m.outage.retryAt.Sub(m.currentTime); wait > 0 && !m.fetching {
@@ -113,7 +114,7 @@ func (m *model) alignEnds(left, right string) string {
 
 func (m *model) listView() []string {
 	head, rows := m.listLayout()
-	lines := m.verdict(head)
+	lines := m.statusLines(head)
 	lines = append(lines, m.tabs())
 	lines = append(lines, m.tableView(head, rows)...)
 	list, output := m.paneHeights()
@@ -131,9 +132,9 @@ func (m *model) listView() []string {
 // status line and the number of jobs in each state.
 const linesAboveLists = 3
 
-// verdict returns the lines above the lists: the status line and, if full is true, the counts. The
+// statusLines returns the lines above the lists: the status line and, if full is true, the numbers of jobs. The
 // clock is at the right end of the first line that has space for it.
-func (m *model) verdict(full bool) []string {
+func (m *model) statusLines(full bool) []string {
 	texts := m.screenTexts()
 	level, text, colour := texts.HealthLine()
 	status, clock := paint(level, colour)+text, m.currentTime.Format("15:04:05")
@@ -151,7 +152,8 @@ func (m *model) verdict(full bool) []string {
 	return lines
 }
 
-// tabs returns the line with the names of the lists and their numbers of jobs. The current list is in brackets.
+// tabs returns the line with the names of the lists and the number of jobs in each. The current list is in
+// brackets.
 func (m *model) tabs() string {
 	var b strings.Builder
 	for id, l := range listings() {
@@ -171,12 +173,12 @@ func (m *model) tabs() string {
 	return termtext.Truncate(strings.TrimRight(b.String(), " "), m.width)
 }
 
-// tableView returns the lines of the current list, with at most most rows, and a line about the rows that are
-// not shown. head says whether the list has a heading.
-func (m *model) tableView(head bool, most int) (lines []string) {
+// tableView returns the lines of the current list: a heading if head is true, at most maxRows rows, and a line
+// about the rows that are not shown.
+func (m *model) tableView(head bool, maxRows int) (lines []string) {
 	t := m.table()
 	p := m.selections[m.list]
-	to := min(p.offset+most, len(t.rows))
+	to := min(p.offset+maxRows, len(t.rows))
 	shown := t.rows[p.offset:to]
 	cells := make([][]string, len(shown))
 	for i := range shown {
@@ -220,7 +222,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	return lines
 }
 
-// moreText says how many rows of a list are not shown. from and to are the bounds of those that are.
+// moreText says how many rows of a list are not shown. The rows t.rows[from:to] are shown.
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
 	if m.search != "" {
@@ -338,8 +340,8 @@ func (m *model) footerLines() []string {
 	return lines
 }
 
-// keysLine returns a line that explains keys. It contains as many of those in list as fit, and then all of
-// those in last.
+// keysLine returns a line that explains keys. It contains as many keys of list as fit, and then all keys of
+// last.
 func (m *model) keysLine(list []keyHelp, last ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {

@@ -45,8 +45,8 @@ func newSender(endpoint string) (*sender, error) {
 	return s, nil
 }
 
-// headersFromEnv returns the headers that the environment variables of OpenTelemetry define. These contain
-// NAME=VALUE,NAME=VALUE with percent-encoding.
+// headersFromEnv returns the headers that the environment variables of OpenTelemetry define. Each variable
+// contains NAME=VALUE,NAME=VALUE with percent-encoding.
 func headersFromEnv() http.Header {
 	h := http.Header{}
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"} {

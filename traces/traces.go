@@ -30,12 +30,12 @@ import (
 
 // These constants limit how many spans wait for the collector, and for how long. See docs/decisions/0087.
 const (
-	maxQueuedSpans = 8192 // maximum number of spans that wait; further spans are discarded
-	sendInterval   = time.Second
-	sendTimeout    = 10 * time.Second
-	exportTimeout  = 30 * time.Second // time limit for one export with all its retries
-	closeTimeout   = 500 * time.Millisecond
-	warnInterval   = time.Minute // minimum time between two log lines about failures
+	maxQueuedSpans = 8192                   // maximum number of spans that wait; further spans are discarded
+	sendInterval   = time.Second            // time between two exports, and first delay before a retry
+	sendTimeout    = 10 * time.Second       // time limit for one request, and maximum delay before a retry
+	exportTimeout  = 30 * time.Second       // time limit for one export with all its retries
+	closeTimeout   = 500 * time.Millisecond // time limit for sending the waiting spans at the end
+	warnInterval   = time.Minute            // minimum time between two log lines about failures
 	// maxTracestateBytes is the maximum length of TRACESTATE in bytes. A longer one is left out, as W3C Trace
 	// Context, section 3.3.1.5, permits.
 	maxTracestateBytes = 512
@@ -85,8 +85,8 @@ func (e *Exporter) logFailure(err error) {
 }
 
 // SetEndpoint makes the exporter send spans to the collector at a URL such as http://127.0.0.1:4318. The
-// endpoint "" turns the exporter off. It still tries to send waiting spans to the previous collector, for at
-// most half a second. Requests contain the headers in the environment variable OTEL_EXPORTER_OTLP_HEADERS.
+// endpoint "" turns the exporter off. Spans that still wait for the previous collector are sent within half a
+// second or discarded. Requests contain the headers in the environment variable OTEL_EXPORTER_OTLP_HEADERS.
 func (e *Exporter) SetEndpoint(endpoint string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -113,6 +113,7 @@ func (e *Exporter) Close() {
 	e.pipeline.Swap(nil).close()
 }
 
+// close sends the waiting spans for at most closeTimeout. It does nothing if p is nil.
 func (p *pipeline) close() {
 	if p == nil {
 		return
@@ -167,8 +168,8 @@ func (e *Exporter) newPipeline(endpoint string) (*pipeline, error) {
 		tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
-// attemptSpan returns the span of an attempt and its parent span. If the environment of the job names no
-// parent, parent is invalid. Both depend only on the job and the lease. So a service that takes over a running
+// attemptSpan returns the span of an attempt and its parent span. If the environment of the job names no parent,
+// parent is invalid. Both spans depend only on the job and the lease. So a service that takes over a running
 // attempt computes the same span.
 func attemptSpan(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}
@@ -275,8 +276,8 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 }
 
 // errorType returns the value of error.type for a failed attempt. OpenTelemetry requires one of a small number
-// of values. It is the reason of the failure or, if there is no reason, the exit code. That corresponds to the
-// use of HTTP status codes in the conventions.
+// of values. The value is the reason of the failure or, if there is no reason, the exit code. That corresponds
+// to the use of HTTP status codes in the conventions.
 func errorType(a *queue.Attempt, d *queue.Decision) string {
 	switch {
 	case d.Reason != "":

@@ -22,8 +22,8 @@ func attempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *qu
 		&queue.Decision{State: queue.Completed}
 }
 
-// within calls f and fails the test if f takes longer than limit.
-func within(t *testing.T, limit time.Duration, what string, f func()) {
+// requireWithin calls f and fails the test if f takes longer than limit.
+func requireWithin(t *testing.T, limit time.Duration, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -50,7 +50,7 @@ func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	if err := e.SetEndpoint("http://" + silent.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
-	within(t, 20*time.Second, "what is more than waits", func() {
+	requireWithin(t, 20*time.Second, "what is more than waits", func() {
 		for i := range 2 * maxQueuedSpans {
 			e.ExportAttempt(attempt(i))
 		}
@@ -58,7 +58,7 @@ func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	if !strings.Contains(log.String(), "spans is full") {
 		t.Errorf("the log is %q, want the message about the full buffer", log.String())
 	}
-	within(t, 10*time.Second, "the end", e.Close)
+	requireWithin(t, 10*time.Second, "the end", e.Close)
 }
 
 // After SetEndpoint has chosen another collector, or turned the exporter off, the previous collector gets

@@ -25,7 +25,7 @@ type program struct {
 	fill []string
 }
 
-var self, _ = os.Executable()
+var testProgram, _ = os.Executable()
 
 // programs lists the queues to measure.
 var programs = []program{
@@ -35,13 +35,15 @@ var programs = []program{
 	{name: "pg-boss", node: []string{"node", "boss.mjs"}, fill: []string{"node", "boss.mjs", "fill"}},
 }
 
+// command returns the command of a node or, if fill is true, the command that fills the queue. name is the name
+// of the node or the number of jobs to enqueue.
 func (p program) command(fill bool, url, name string) *exec.Cmd {
 	argv, role := p.node, p.name
 	if fill {
 		argv, role = p.fill, p.name+"-fill"
 	}
 	if argv == nil {
-		argv = []string{self}
+		argv = []string{testProgram}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "GOGC=400", // the service also runs with this value of GOGC
@@ -120,14 +122,14 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 // TestCompareWithOthers measures how fast one, two and four nodes empty each queue. The queues take turns on
 // the same server, which stores durably.
 func TestCompareWithOthers(t *testing.T) {
-	jobs, rounds := count("QUEUECTL_BENCH_JOBS", 60_000), count("QUEUECTL_BENCH_ROUNDS", 1)
+	jobs, rounds := numberFromEnv("QUEUECTL_BENCH_JOBS", 60_000), numberFromEnv("QUEUECTL_BENCH_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
 	defer server.Remove()
 	only := os.Getenv("QUEUECTL_BENCH_ONLY")
 	rates := map[string][]float64{}
 	admin := server.Create(t)
 	for round := range rounds {
-		for _, nodes := range nodesOf() {
+		for _, nodes := range nodeCounts() {
 			for i := range programs {
 				p := programs[(i+round)%len(programs)] // each round begins with a different program
 				if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
@@ -147,7 +149,7 @@ func TestCompareWithOthers(t *testing.T) {
 			}
 		}
 	}
-	for _, nodes := range nodesOf() {
+	for _, nodes := range nodeCounts() {
 		for _, p := range programs {
 			key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
 			if list := rates[key]; list != nil {
@@ -158,16 +160,17 @@ func TestCompareWithOthers(t *testing.T) {
 	}
 }
 
-// count returns the number in an environment variable, or otherwise if the variable contains no number.
-func count(name string, otherwise int) int {
+// numberFromEnv returns the number in an environment variable, or defaultValue if the variable contains
+// no number.
+func numberFromEnv(name string, defaultValue int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
 	}
-	return otherwise
+	return defaultValue
 }
 
-// nodesOf returns the numbers of nodes for which to measure.
-func nodesOf() (list []int) {
+// nodeCounts returns the numbers of nodes for which to measure.
+func nodeCounts() (list []int) {
 	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BENCH_NODES"), "1 2 4")) {
 		n, _ := strconv.Atoi(word)
 		list = append(list, n)
@@ -182,15 +185,15 @@ func TestDepth(t *testing.T) {
 	defer server.Remove()
 	ours := programs[0]
 	best := 0.0
-	depth := count("QUEUECTL_BENCH_DEPTH", 1_000_000)
+	depth := numberFromEnv("QUEUECTL_BENCH_DEPTH", 1_000_000)
 	for _, rows := range slices.Compact([]int{1000, min(100_000, depth), depth}) {
 		url := server.Create(t)
 		fill(t, ours, url, 1000)
 		if rows > 1000 {
 			multiply(t, url, rows)
 		}
-		drain := again(t, url)
-		took, jobs := time.Duration(0), count("QUEUECTL_BENCH_DRAINED", 20_000)
+		drain := startDrainNode(t, url)
+		took, jobs := time.Duration(0), numberFromEnv("QUEUECTL_BENCH_DRAINED", 20_000)
 		for n := -1000; n < jobs; n += 1000 {
 			one := drain(1000)
 			fill(t, ours, url, 1000)
@@ -205,9 +208,9 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// again starts a node and returns a function. Called with a number, the function lets the node end that many
+// startDrainNode starts a node and returns a function. Called with a number, the function lets the node end that many
 // jobs and returns how long that took. Called with 0, it ends the node.
-func again(t *testing.T, url string) func(jobs int) time.Duration {
+func startDrainNode(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
 	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")
 	t.Cleanup(func() { cmd.Process.Kill() })
@@ -232,6 +235,7 @@ func again(t *testing.T, url string) func(jobs int) time.Duration {
 	}
 }
 
+// fill enqueues a number of jobs in the queue of a program.
 func fill(t *testing.T, p program, url string, jobs int) {
 	t.Helper()
 	if out, err := p.command(true, url, strconv.Itoa(jobs)).Output(); err != nil {
@@ -272,7 +276,7 @@ func TestWakeUp(t *testing.T) {
 	}
 	defer b.Close()
 	var took []time.Duration
-	for range count("QUEUECTL_BENCH_WAKEUPS", 200) {
+	for range numberFromEnv("QUEUECTL_BENCH_WAKEUPS", 200) {
 		begun := make(chan time.Time, 1)
 		go func() {
 			if jobs, err := b.Await(t.Context(), 1); err != nil || len(jobs) != 1 {

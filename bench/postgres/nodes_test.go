@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 // prints "ready" and begins when it reads a line. Every few milliseconds, it prints how many jobs have ended
 // and are stored in the database. It runs until it is killed.
 var roles = map[string]func(ctx context.Context, url string) error{
-	"queuectl": queuectlNode, "queuectl-fill": queuectlFill, "queuectl-again": queuectlAgain,
-	"river": riverNode, "river-fill": riverFill,
+	"queuectl": queuectlNode, "queuectl-fill": fillQueuectl, "queuectl-again": queuectlAgain,
+	"river": riverNode, "river-fill": fillRiver,
 }
 
 // ready prints that the node is ready, and waits for a line on standard input.
@@ -75,8 +75,9 @@ func size() int {
 
 // block is the number of jobs that a node claims with one request. Nodes of graphile-worker and pg-boss claim
 // the same number, and nodes of River twice as many.
-var block = count(blockVariable, 1000)
+var block = numberFromEnv(blockVariable, 1000)
 
+// open opens the queue as the node with a name.
 func open(ctx context.Context, url, name string) (*postgres.Store, error) {
 	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
@@ -86,7 +87,7 @@ func open(ctx context.Context, url, name string) (*postgres.Store, error) {
 	return s, s.SetNode(ctx, store.Node{Name: name})
 }
 
-func queuectlFill(ctx context.Context, url string) error {
+func fillQueuectl(ctx context.Context, url string) error {
 	s, err := open(ctx, url, "fill")
 	if err != nil {
 		return err
@@ -148,16 +149,16 @@ func queuectlAgain(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// drain claims jobs and ends them until the number of ended jobs is most.
-func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, most int) error {
-	report, left := store.Report{}, most
+// drain claims jobs and ends them until the number of ended jobs is total.
+func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, total int) error {
+	report, left := store.Report{}, total
 	for {
 		report.WantedJobs = min(block, left)
 		grant, err := s.Exchange(ctx, report)
 		if err != nil {
 			return err
 		}
-		if done.Add(int64(len(report.Settlements))) == int64(most) {
+		if done.Add(int64(len(report.Settlements))) == int64(total) {
 			return nil
 		}
 		report.Settlements = nil
@@ -181,6 +182,7 @@ func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, most int)
 	}
 }
 
+// nothing is the type of a River job that does nothing. worker executes these jobs.
 type nothing struct{}
 
 func (nothing) Kind() string { return "nothing" }
@@ -189,7 +191,7 @@ type worker struct{ river.WorkerDefaults[nothing] }
 
 func (worker) Work(context.Context, *river.Job[nothing]) error { return nil }
 
-func riverFill(ctx context.Context, url string) error {
+func fillRiver(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err

@@ -76,7 +76,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	if err := process.Prepare(); err != nil {
 		return err
 	}
-	// Ignore Ctrl-C in a terminal. Ignore SIGHUP too, because only reopenLog on Linux reacts to it.
+	// Do not end on Ctrl-C in a terminal or on SIGHUP. On Linux, reopenLog also receives SIGHUP.
 	signal.Notify(make(chan os.Signal, 1), append([]os.Signal{os.Interrupt}, cli.ReloadSignals...)...)
 	go reopenLog(a.Stderr, r.logFile) // this goroutine ends with this process
 	ctx, end := stopCtx(ctx, log)

@@ -35,6 +35,7 @@ for consistency, using a copy of the database.`,
 	return cmd
 }
 
+// doctor prints a diagnosis. It sets the exit code to 1 if a check fails.
 func (a *app) doctor(ctx context.Context, verify bool) error {
 	found, err := a.requestDiagnosis(ctx, verify)
 	a.ShowProgress("")
@@ -61,8 +62,8 @@ func (a *app) doctor(ctx context.Context, verify bool) error {
 	return nil
 }
 
-// requestDiagnosis requests a diagnosis from the service. If the service does not run, it examines the
-// files in the service's directory.
+// requestDiagnosis requests a diagnosis from the service. If the service does not run, requestDiagnosis examines
+// the files in the service's directory.
 func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagnosis, error) {
 	c, err := a.Client()
 	if errors.Is(err, queue.ErrUnavailable) {
@@ -76,7 +77,7 @@ func (a *app) requestDiagnosis(ctx context.Context, verify bool) (control.Diagno
 		}
 		startCommand := t.StartCommand
 		if t.IsUserService {
-			// Suggest the command enqueue, because it starts the user's own service if that does not run.
+			// Suggest `queuectl enqueue`, because this command starts the user's own service if it does not run.
 			startCommand = "queuectl enqueue true"
 		}
 		return service.Examine(p, t.StartCommand, startCommand, verify)

@@ -65,6 +65,7 @@ func openEventLog() *eventHandler {
 	})
 }
 
+// newEventHandler returns a handler that calls report to write an event.
 func newEventHandler(report func(kind uint16, text string) error) *eventHandler {
 	shared := &eventLog{writeEvent: report}
 	return &eventHandler{formatter: logs.NewUntimed(&shared.line, slog.LevelWarn), log: shared}
@@ -115,10 +116,11 @@ func (e *eventHandler) reportEnd(err error) {
 	e.reportNow(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")
 }
 
+// reportNow reports an event even if the limit is reached.
 func (e *eventHandler) reportNow(kind uint16, text string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
-	// Report the omitted events here, because the process may end before the timer does.
+	// Report the omitted events here, because the process may end before the timer of reportLimited expires.
 	e.log.reportOmitted()
 	e.log.writeEvent(kind, fitEvent(text))
 }

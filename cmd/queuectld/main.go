@@ -62,7 +62,7 @@ func eachTOMLJob(name string, in io.Reader, each func(raw []byte, line int) erro
 	return input.EachTOMLJob(tomlfile.ParseTables, name, in, each)
 }
 
-// withApp converts a function that builds a command from this package's app, for Verb.Build.
+// withApp adapts build to the type of Verb.Build, whose functions get a *cli.App instead of an *app.
 func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
 }

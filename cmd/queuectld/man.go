@@ -45,7 +45,7 @@ func manVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// chapter returns a command and its subcommands in Markdown.
+// chapter returns the manual of a command and its subcommands in Markdown.
 // See docs/decisions/0092.
 func chapter(cmd *cobra.Command) string {
 	var b strings.Builder
@@ -115,9 +115,9 @@ func flagText(f *pflag.Flag) (text, doc string) {
 	return text, doc
 }
 
-// writePages writes a page for a command and for each of its subcommands. It does not use cobra's page
-// writer, because the packages that cobra's page writer imports would make each start of the program a
-// tenth slower.
+// writePages writes the manual page of a command and of each of its subcommands. It does not use cobra's page
+// writer, because the packages that cobra's page writer imports would make each start of the program a tenth
+// slower.
 func writePages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name, date)), 0o644); err != nil {
@@ -134,8 +134,8 @@ func writePages(cmd *cobra.Command, dir, date string) error {
 	return nil
 }
 
-// pageDate returns the date of the pages. A reproducible build sets SOURCE_DATE_EPOCH to the seconds
-// since 1970, as defined by reproducible-builds.org. Otherwise the date is today's.
+// pageDate returns the date that the manual pages show. A reproducible build sets SOURCE_DATE_EPOCH to the
+// seconds since 1970, as defined by reproducible-builds.org. Otherwise the date is today's.
 func pageDate(now time.Time) (string, error) {
 	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)

@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// addServiceFlag adds the flag --service. The service manager starts the command serve with this flag.
+// addServiceFlag adds the flag --service. The service manager starts `queuectl serve` with this flag.
 // See docs/decisions/0091.
 func addServiceFlag(f *pflag.FlagSet, managed *bool) {
 	f.BoolVar(managed, "service", false, "the service was started by the service manager")
@@ -43,12 +43,11 @@ type serviceHandler struct {
 	events *eventHandler
 }
 
-// A starting service reports its progress every checkpointInterval. A stopping service reports its
-// progress at each call of ExtendStopTimeout. startWaitHint is how long the service manager should wait
-// for the next report.
+// A starting service reports its progress every checkpointInterval. A stopping service reports its progress at
+// each call of ExtendStopTimeout. waitHint is how long the service manager should wait for the next report.
 const (
 	checkpointInterval = 3 * time.Second
-	startWaitHint      = 40 * time.Second
+	waitHint           = 40 * time.Second
 )
 
 // stopControls are the requests that a starting service accepts. acceptedControls are those that a
@@ -128,7 +127,7 @@ type statusReporter struct {
 // reportState reports a state to the service manager. If the service is already in this state, reportState reports
 // that the start or stop makes progress.
 func (r *statusReporter) reportState(state svc.State) {
-	next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(startWaitHint.Milliseconds())}
+	next := svc.Status{State: state, CheckPoint: 1, WaitHint: uint32(waitHint.Milliseconds())}
 	switch state {
 	case svc.StartPending:
 		next.Accepts = stopControls
@@ -142,14 +141,14 @@ func (r *statusReporter) reportState(state svc.State) {
 	r.states <- next
 }
 
-// installerVerbs returns the subcommands of the command service that installers use.
+// installerVerbs returns the subcommands of `queuectl service` that only installers use.
 func (a *app) installerVerbs() []*cobra.Command {
 	undo, tidy := false, false
 	cmd := &cobra.Command{
 		Use: "prepare", Short: "Complete the setup of a service that an installer registered", Hidden: true,
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			r, err := a.newRegistration(false)
+			r, err := a.ownOrSystemService(false)
 			switch {
 			case err != nil:
 				return err

@@ -29,8 +29,8 @@ type scm struct {
 	requests chan svc.ChangeRequest
 	statuses []svc.Status
 	events   []string
-	specific bool
-	code     uint32
+	specific bool   // first result of Execute
+	code     uint32 // second result of Execute
 }
 
 // runHandler runs a service under the fake service manager until the service ends. do plays the part of the
@@ -66,7 +66,7 @@ func (s *scm) send(c svc.Cmd) {
 	synctest.Wait()
 }
 
-func (s *scm) last() svc.Status { return s.statuses[len(s.statuses)-1] }
+func (s *scm) lastStatus() svc.Status { return s.statuses[len(s.statuses)-1] }
 
 // A service reports progress while it starts, and reports that it is running when its pipe accepts
 // clients. While it stops, it reports progress again. It answers queries for its state.
@@ -92,7 +92,7 @@ func TestManagedService(t *testing.T) {
 			return nil
 		}, func(s *scm) {
 			for i := range 4 {
-				if now := s.last(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 ||
+				if now := s.lastStatus(); now.State != svc.StartPending || now.CheckPoint != uint32(i+1) || now.WaitHint < 30_000 ||
 					now.Accepts != svc.AcceptStop|svc.AcceptShutdown|svc.AcceptPreShutdown {
 					t.Errorf("while the service starts, the state is %+v", now)
 				}
@@ -101,19 +101,19 @@ func TestManagedService(t *testing.T) {
 			}
 			want := svc.Status{State: svc.Running,
 				Accepts: svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown | svc.AcceptParamChange}
-			if now := s.last(); now != want {
+			if now := s.lastStatus(); now != want {
 				t.Errorf("when the service listens, the state is %+v, want %+v", now, want)
 			}
 			time.Sleep(time.Hour)
 			n := len(s.statuses)
 			s.send(svc.ParamChange)
-			if s.send(svc.Interrogate); len(s.statuses) != n+1 || s.last() != want || reloads != 1 {
-				t.Errorf("after an hour: %d progress reports, %+v, %d reloads", len(s.statuses)-n, s.last(), reloads)
+			if s.send(svc.Interrogate); len(s.statuses) != n+1 || s.lastStatus() != want || reloads != 1 {
+				t.Errorf("after an hour: %d progress reports, %+v, %d reloads", len(s.statuses)-n, s.lastStatus(), reloads)
 			}
 			s.send(stop)
 			before := uint32(0)
 			for range 11 {
-				now := s.last()
+				now := s.lastStatus()
 				if now.State != svc.StopPending || now.CheckPoint <= before || now.WaitHint < 30_000 || now.Accepts != 0 {
 					t.Errorf("while the service stops, the state is %+v after check point %d", now, before)
 				}
@@ -122,7 +122,7 @@ func TestManagedService(t *testing.T) {
 				synctest.Wait()
 			}
 			s.send(svc.Interrogate)
-			if now := s.last(); now.State != svc.StopPending {
+			if now := s.lastStatus(); now.State != svc.StopPending {
 				t.Errorf("the answer to a query while the service stops is %+v", now)
 			}
 		})
@@ -147,7 +147,7 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		s.send(svc.Stop)
 	})
-	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
+	if now := s.lastStatus(); now.State != svc.StopPending || s.specific || s.code != 0 {
 		t.Errorf("the last state is %+v, specific code: %v, code %d", now, s.specific, s.code)
 	}
 	if want := []string{"queuectl stopped"}; !slices.Equal(s.events, want) {
@@ -179,7 +179,7 @@ func TestManagedServiceEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		return nil
 	}, func(*scm) {})
-	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
+	if now := s.lastStatus(); now.State != svc.StopPending || s.specific || s.code != 0 {
 		t.Errorf("after a stop through the pipe, the state is %+v, specific code: %v, code %d", now, s.specific, s.code)
 	}
 }
@@ -211,7 +211,7 @@ func TestCrashIsInTheLog(t *testing.T) {
 	}
 }
 
-// The command serve --service outside the service manager returns an error with the right command.
+// Outside the service manager, `queuectl serve --service` returns an error that names the right command.
 func TestServiceByHand(t *testing.T) {
 	err := runByServiceManager(t.Context(), func(context.Context, *manager) error {
 		t.Error("the service is running")

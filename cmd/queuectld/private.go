@@ -18,7 +18,7 @@ func servePrivate(ctx context.Context, c *cli.App, ready func()) error {
 	if err != nil {
 		return err
 	}
-	// Never remove ended jobs by age, because the next run of the list would run them again.
+	// Never remove ended jobs by age, because the next `queuectl run` of the same job list would run them again.
 	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
 		o.Flags[key] = "never"
 	}

@@ -27,7 +27,7 @@ type procsTuner struct {
 	raised bool // GOMAXPROCS is maxProcs instead of 1; guarded by mu
 }
 
-// newProcsTuner sets GOMAXPROCS to 1.
+// newProcsTuner returns a procsTuner, and sets GOMAXPROCS to 1.
 func newProcsTuner() *procsTuner {
 	p := &procsTuner{setProcs: func(n int) { runtime.GOMAXPROCS(n) }, maxProcs: min(max(2, runtime.NumCPU()), 4)}
 	p.setProcs(1)
@@ -49,6 +49,7 @@ func (p *procsTuner) raise() {
 	}
 }
 
+// lowerIfIdle sets GOMAXPROCS to 1, or runs again later if raise was called since its last run.
 func (p *procsTuner) lowerIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,6 +82,7 @@ func tuneGC() {
 // 16 bytes, because Go may never run the finalizer of a smaller object.
 type gcSentinel [16]byte
 
+// adjustMemoryLimit sets the memory limit. It runs again after the next collection, as the finalizer of c.
 func adjustMemoryLimit(c *gcSentinel) {
 	samples := [...]metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},

@@ -104,9 +104,8 @@ func (a *app) restartUnregistered(ctx context.Context, t connect.Target) error {
 	return a.startUnregistered(ctx, t)
 }
 
-// newRegistration returns the user's own service or the system's service. The service may not be
-// registered yet.
-func (a *app) newRegistration(own bool) (*install.Service, error) {
+// ownOrSystemService returns the user's own service or the system's service, whether or not it is registered.
+func (a *app) ownOrSystemService(own bool) (*install.Service, error) {
 	o := install.Options{User: own, Paths: config.SystemPaths()}
 	var err error
 	if own {
@@ -127,7 +126,8 @@ func (a *app) newRegistration(own bool) (*install.Service, error) {
 	return install.New(o)
 }
 
-// directControl returns functions that talk to the service with these paths directly.
+// directControl returns functions that start, stop and query the service with these paths without a service
+// manager.
 func (a *app) directControl(p config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
@@ -149,12 +149,12 @@ func (a *app) directControl(p config.Paths) install.DirectControl {
 	}
 }
 
-// registeredService returns the registered service that a command acts on, which is the service that the
-// client would choose. If that service is not registered, it returns nil, and the command talks to the
+// registeredService returns the registered service that a command acts on, which is the service that the client
+// would choose. If that service is not registered, registeredService returns nil, and the command talks to the
 // service through its socket. With --user, a missing registration is an error.
 func (a *app) registeredService(own bool) (*install.Service, error) {
 	if own {
-		r, err := a.newRegistration(true)
+		r, err := a.ownOrSystemService(true)
 		if err == nil && !r.IsRegistered() {
 			err = r.NotRegisteredError()
 		}
@@ -164,7 +164,7 @@ func (a *app) registeredService(own bool) (*install.Service, error) {
 	if err != nil || !t.IsUserService && t.Socket != config.SystemPaths().Socket {
 		return nil, err
 	}
-	r, err := a.newRegistration(t.IsUserService)
+	r, err := a.ownOrSystemService(t.IsUserService)
 	if err != nil || !r.IsRegistered() {
 		return nil, nil // ignore the error, because on an unsupported system no service is registered
 	}
@@ -180,7 +180,7 @@ func (a *app) serviceInstall(own bool) error {
 			return err
 		}
 	}
-	r, err := a.newRegistration(own)
+	r, err := a.ownOrSystemService(own)
 	if err != nil {
 		return err
 	}
@@ -202,8 +202,9 @@ func (a *app) serviceInstall(own bool) error {
 	return nil
 }
 
+// serviceUninstall implements `queuectl service uninstall`.
 func (a *app) serviceUninstall(own bool) error {
-	r, err := a.newRegistration(own)
+	r, err := a.ownOrSystemService(own)
 	if err != nil {
 		return err
 	}
@@ -295,9 +296,9 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 }
 
 // startOrRestart starts or restarts the service that the client would choose. For a registered service it calls
-// do. For any other service that can start in the background, it calls unregistered: the user's own service, or
-// one whose directory is known. In all other cases it calls do for the system's service. done is the past
-// participle for the message.
+// the function do. Another service can start in the background if it is the user's own or its directory is
+// known; for such a service it calls the function unregistered. In all other cases it calls do for the system's
+// service. The message contains done, which is "started" or "restarted".
 func (a *app) startOrRestart(ctx context.Context, own bool, done string,
 	unregistered func(context.Context, connect.Target) error, do func(*install.Service) error) error {
 	r, err := a.registeredService(own)
@@ -305,7 +306,7 @@ func (a *app) startOrRestart(ctx context.Context, own bool, done string,
 		if t, err := a.ChooseTarget(); err == nil && t.CanStart() {
 			return unregistered(ctx, t)
 		}
-		r, err = a.newRegistration(false)
+		r, err = a.ownOrSystemService(false)
 	}
 	if err != nil {
 		return err
@@ -316,13 +317,14 @@ func (a *app) startOrRestart(ctx context.Context, own bool, done string,
 	return a.PrintResult(map[string]any{done: true}, "service %s", done)
 }
 
+// serviceStop implements `queuectl service stop`.
 func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 	r, err := a.registeredService(own)
 	switch {
 	case err != nil:
 		return err
 	case r == nil:
-		return a.stopService(ctx, keep)
+		return a.stopThroughSocket(ctx, keep)
 	}
 	running := r.IsRunning()
 	if running {
@@ -389,8 +391,8 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 		present.DescribeService(st.Service, st.Socket))
 }
 
-// stopService stops the service through its socket.
-func (a *app) stopService(ctx context.Context, keep bool) error {
+// stopThroughSocket stops the service through its socket.
+func (a *app) stopThroughSocket(ctx context.Context, keep bool) error {
 	t, err := a.ChooseTarget()
 	if err != nil {
 		return err

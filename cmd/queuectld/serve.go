@@ -139,8 +139,8 @@ type manager struct {
 	reloadRequests <-chan os.Signal
 }
 
-// minUptime is how long a service must be ready before its start counts as a success.
-const minUptime = time.Second
+// memoryTrimDelay is the time between the start of the service and its first attempt to release unused memory.
+const memoryTrimDelay = time.Second
 
 // serve runs the service until the service manager m stops it. If m is nil, signals stop it.
 func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
@@ -171,7 +171,7 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	o.OnReady = func() {
 		fmt.Fprintf(a.Stderr, "queuectl: ready on %s\n", o.Paths.Socket)
 		memory.Start()
-		time.AfterFunc(minUptime, memory.TrimIfIdle)
+		time.AfterFunc(memoryTrimDelay, memory.TrimIfIdle)
 	}
 	if m != nil {
 		o.Manager = &m.Manager

@@ -8,7 +8,7 @@ const root = document.documentElement
 // Clocks start from the server's time, so a wrong clock in the browser does not matter.
 const t0 = performance.now(), since = e => (performance.now() - (e.t0 ?? t0)) / 1000 // e.t0: when the fragment arrived
 const two = n => String(n).padStart(2, '0')
-// age formats a number of seconds like the function Age of the package present.
+// age formats a number of seconds like the function AgeText of the package present.
 const pair = (s, a, large, b, small) => { const n = Math.floor(s / a), rest = Math.floor(s % a / b); return n + large + (rest && n < 10 ? two(rest) + small : '') }
 const age = s => s < 60 ? Math.floor(s) + 's' : s < 3600 ? pair(s, 60, 'm', 1, 's') : s < 172800 ? pair(s, 3600, 'h', 60, '') : pair(s, 86400, 'd', 3600, 'h').replace('d0', 'd')
 let frozen = root.classList.contains('stale')

@@ -44,7 +44,7 @@ promise 'service restart succeeds' q service restart
 promise 'the job is still the same process' unharmed one
 promise 'service stop --keep-jobs succeeds' q service stop --keep-jobs
 promise 'the service manager does not start the service again' manager_says STOPPED
-# This is not tested first: while Wine's own services start, it may take a program started by hand for a service.
+# This test is not the first: while Wine's own services start, Wine may treat a program started by hand as a service.
 promise 'serve --service in a prompt prints the command that starts the service' ends 2 'sc start queuectl' q serve --service
 promise 'the job is still running' same 1 "$([ -n "$(processes "$ping")" ] && echo 1)"
 promise 'service status prints the command that starts the service' ends 3 'sc start queuectl' q service status

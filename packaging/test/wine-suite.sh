@@ -1,8 +1,7 @@
-# Runs the tests of all packages except those below $WITHOUT, or only those of $PACKAGES that match $RUN, as Windows programs, two
-# at a time.
-# Sourced by packaging/test/wine.
+# Runs tests as Windows programs, two at a time: those of all packages except the packages below
+# $WITHOUT, or only the tests of $PACKAGES that match $RUN. Sourced by packaging/test/wine.
 mkdir "$work/tests" "$work/logs"
-unset QUEUECTL_REQUIRE # it lists what Linux has
+unset QUEUECTL_REQUIRE # it lists programs that only Linux has
 
 # packages lists the packages with tests for Windows that are not in not-under-wine.txt.
 packages() {

@@ -23,9 +23,9 @@ import (
 // within these bounds.
 const (
 	runLatencyBound  = 250 * time.Millisecond // 99th percentile of one "true" job: enqueue, wait and logs together
-	showLatencyBound = 100 * time.Millisecond // 99th percentile of one request show
+	showLatencyBound = 100 * time.Millisecond // 99th percentile of one "show" request
 	serviceMemory    = 128 << 20              // bytes of resident memory, also at the peak
-	runnerMemory     = 64 << 20
+	runnerMemory     = 64 << 20               // the same for each runner
 )
 
 // shortAttack is the duration of the attack when the environment variable QUEUECTL_ABUSE is unset. The test
@@ -153,7 +153,7 @@ type measurement struct {
 	service int // pid of the service
 
 	mu            sync.Mutex
-	runs, shows   []time.Duration          // guarded by mu
+	runs, shows   []time.Duration          // durations of runs and of "show" requests; guarded by mu
 	parts         [4][]time.Duration       // durations of the parts of each run, in the order of partNames; guarded by mu
 	otherRequests map[string]time.Duration // the longest reply to any other request, by method; guarded by mu
 	refusals      []error                  // guarded by mu
@@ -165,8 +165,8 @@ type measurement struct {
 // output.
 var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// run sends the requests of the third user for the given time and measures them. At the same time it calls
-// concurrent. It returns when both are done.
+// run sends the requests of the third user for the given time and measures them. At the same time it calls the
+// function concurrent. It returns after the given time, when concurrent has returned.
 func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
@@ -212,6 +212,7 @@ func (m *measurement) repeatRequests(ctx context.Context, request func(*rawClien
 	}
 }
 
+// repeatOnConnection repeats a request on one connection until an error occurs or ctx ends.
 func (m *measurement) repeatOnConnection(ctx context.Context, request func(*rawClient) error) error {
 	conn, err := testrig.ConnectAs(m.q.Dir, testrig.UucpUser)
 	if err != nil {

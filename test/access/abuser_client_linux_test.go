@@ -57,8 +57,8 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// onConnections keeps conns connections open until the attack ends, and calls do on each of them. When do
-// returns, its connection is replaced by a new one.
+// onConnections keeps a number of connections open until the attack ends, and calls the function do on each of
+// them. When do returns, a new connection replaces its connection.
 func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
 	var all sync.WaitGroup
 	for range conns {

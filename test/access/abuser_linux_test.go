@@ -58,32 +58,31 @@ type attack struct {
 	run  func(*abuser, context.Context, *tally)
 }
 
-// attacks lists all attacks.
 var attacks = []attack{
-	{"leased-input", (*abuser).leasedInput},
-	{"leased-program", (*abuser).leasedProgram},
-	{"stopped-starts", (*abuser).stoppedStarts},
-	{"lists", (*abuser).lists},
-	{"connects", (*abuser).connects},
+	{"leased-input", (*abuser).enqueueLeasedInput},
+	{"leased-program", (*abuser).enqueueLeasedProgram},
+	{"stopped-starts", (*abuser).stopStartingJobs},
+	{"lists", (*abuser).requestLists},
+	{"connects", (*abuser).openConnections},
 	{"abandoned", (*abuser).sendAbandoned},
-	{"selectors", (*abuser).selectors},
-	{"events", (*abuser).events},
-	{"large-jobs", (*abuser).largeJobs},
-	{"long-globs", (*abuser).longGlobs},
-	{"many-ids", (*abuser).manyIDs},
+	{"selectors", (*abuser).requestSelections},
+	{"events", (*abuser).requestEvents},
+	{"large-jobs", (*abuser).storeLargeJobs},
+	{"long-globs", (*abuser).sendLongGlobs},
+	{"many-ids", (*abuser).sendManyIDs},
 	{"padded", (*abuser).sendPadded},
 	{"unfinished", (*abuser).sendUnfinished},
 	{"waits", (*abuser).sendWaits},
-	{"outputs", (*abuser).outputs},
-	{"single-bytes", (*abuser).singleBytes},
-	{"members", (*abuser).members},
-	{"faults", (*abuser).faults},
-	{"numbers", (*abuser).numbers},
-	{"batches", (*abuser).batches},
-	{"trees", (*abuser).trees},
+	{"outputs", (*abuser).requestOutputs},
+	{"single-bytes", (*abuser).printSingleBytes},
+	{"members", (*abuser).sendLargeObjects},
+	{"faults", (*abuser).sendInvalidBatches},
+	{"numbers", (*abuser).takeNumbers},
+	{"batches", (*abuser).leaveBatchesOpen},
+	{"trees", (*abuser).leaveProcesses},
 	{"flood", (*abuser).flood},
-	{"storms", (*abuser).storms},
-	{"priority", (*abuser).priority},
+	{"storms", (*abuser).changeStates},
+	{"priority", (*abuser).raisePriorities},
 	{"fill-quota", (*abuser).fillQuota},
 }
 
@@ -171,6 +170,7 @@ func (a *abuser) throttle(ctx context.Context) bool {
 	return false
 }
 
+// pause waits for d, at most 100 ms, or until the attack ends.
 func (a *abuser) pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(min(d, 100*time.Millisecond)):
@@ -178,8 +178,8 @@ func (a *abuser) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connects opens connections and closes them without sending a request.
-func (a *abuser) connects(ctx context.Context, n *tally) {
+// openConnections opens connections and closes them without sending a request.
+func (a *abuser) openConnections(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 64, func(*rawClient) { n.requests.Add(1) })
 }
 
@@ -226,7 +226,7 @@ func (a *abuser) leaseFile(name string, content []byte) (path string, end func()
 	return path, func() { f.Close(); os.Remove(path) }, nil
 }
 
-func (a *abuser) leasedInput(ctx context.Context, n *tally) {
+func (a *abuser) enqueueLeasedInput(ctx context.Context, n *tally) {
 	path, end, err := a.leaseFile("input", []byte("x"))
 	if err != nil {
 		fmt.Println(err)
@@ -236,9 +236,9 @@ func (a *abuser) leasedInput(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetry))
 }
 
-// leasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It also
+// enqueueLeasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It also
 // enqueues jobs that leave processes behind, because a runner must watch such processes until they end.
-func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
+func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 	path, end, err := a.leaseFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
 		fmt.Println(err)
@@ -256,9 +256,9 @@ func (a *abuser) leasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stoppedStarts enqueues jobs that stop (SIGSTOP) other jobs of the same user while these start, before they
+// stopStartingJobs enqueues jobs that stop (SIGSTOP) other jobs of the same user while these start, before they
 // execute their program.
-func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
+func (a *abuser) stopStartingJobs(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
 		for a.throttle(ctx) {
@@ -273,15 +273,15 @@ func (a *abuser) stoppedStarts(ctx context.Context, n *tally) {
 	})
 }
 
-func (a *abuser) lists(ctx context.Context, n *tally) {
+func (a *abuser) requestLists(ctx context.Context, n *tally) {
 	a.pipeline(ctx, n, 100, 64, "list", `{}`)
 }
 
-func (a *abuser) selectors(ctx context.Context, n *tally) {
+func (a *abuser) requestSelections(ctx context.Context, n *tally) {
 	a.pipeline(ctx, n, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
 }
 
-func (a *abuser) events(ctx context.Context, n *tally) {
+func (a *abuser) requestEvents(ctx context.Context, n *tally) {
 	var wg sync.WaitGroup
 	wg.Go(func() { a.pipeline(ctx, n, 20, 16, "events", `{"since":0}`) })
 	wg.Go(func() { a.repeatRequest(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
@@ -298,8 +298,8 @@ func largeSpec(extra string) string {
 		strings.Repeat("x", 260_000), extra)
 }
 
-// largeJobs stores 300 large jobs, and then retries some of them repeatedly.
-func (a *abuser) largeJobs(ctx context.Context, n *tally) {
+// storeLargeJobs stores 300 large jobs, and then retries some of them repeatedly.
+func (a *abuser) storeLargeJobs(ctx context.Context, n *tally) {
 	spec := largeSpec(tomorrow)
 	var stored atomic.Int64
 	var mu sync.Mutex
@@ -331,11 +331,11 @@ func (a *abuser) largeJobs(ctx context.Context, n *tally) {
 	})
 }
 
-func (a *abuser) longGlobs(ctx context.Context, n *tally) {
+func (a *abuser) sendLongGlobs(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
 }
 
-func (a *abuser) manyIDs(ctx context.Context, n *tally) {
+func (a *abuser) sendManyIDs(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
@@ -384,8 +384,8 @@ func (a *abuser) sendWaits(ctx context.Context, n *tally) {
 	})
 }
 
-// outputs repeatedly requests large outputs.
-func (a *abuser) outputs(ctx context.Context, n *tally) {
+// requestOutputs repeatedly requests large outputs.
+func (a *abuser) requestOutputs(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.request(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
 			`,"output_limit":16777216`))
@@ -402,9 +402,9 @@ func (a *abuser) outputs(ctx context.Context, n *tally) {
 	})
 }
 
-// singleBytes enqueues jobs that print single bytes alternately to stdout and stderr, while other
+// printSingleBytes enqueues jobs that print single bytes alternately to stdout and stderr, while other
 // connections follow the output.
-func (a *abuser) singleBytes(ctx context.Context, n *tally) {
+func (a *abuser) printSingleBytes(ctx context.Context, n *tally) {
 	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.request(c, n, "enqueue", nicedSpec(prints, ""))
@@ -428,21 +428,21 @@ var memberList = sync.OnceValue(func() string {
 	return strings.TrimSuffix(b.String(), ",")
 })
 
-func (a *abuser) members(ctx context.Context, n *tally) {
+func (a *abuser) sendLargeObjects(ctx context.Context, n *tally) {
 	var wg sync.WaitGroup
 	wg.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+memberList()+`}}`) })
 	wg.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+memberList()+`}`) })
 	wg.Wait()
 }
 
-func (a *abuser) faults(ctx context.Context, n *tally) {
+func (a *abuser) sendInvalidBatches(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+
 		strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+
 		memberList()+`}]}`)
 }
 
-// numbers enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
-func (a *abuser) numbers(ctx context.Context, n *tally) {
+// takeNumbers enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
+func (a *abuser) takeNumbers(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 1, func(c *rawClient) {
 		for range 100 {
 			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
@@ -461,8 +461,8 @@ func (a *abuser) numbers(ctx context.Context, n *tally) {
 	})
 }
 
-// batches sends batches of named jobs and never commits them.
-func (a *abuser) batches(ctx context.Context, n *tally) {
+// leaveBatchesOpen sends batches of named jobs and never commits them.
+func (a *abuser) leaveBatchesOpen(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 2, func(c *rawClient) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
 		var jobs []string
@@ -474,8 +474,8 @@ func (a *abuser) batches(ctx context.Context, n *tally) {
 	})
 }
 
-// trees enqueues jobs that leave processes in the background.
-func (a *abuser) trees(ctx context.Context, n *tally) {
+// leaveProcesses enqueues jobs that leave processes in the background.
+func (a *abuser) leaveProcesses(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 2, "enqueue", nicedSpec("sleep 30 & exit 0", `,"allow_background":true`))
 }
 
@@ -484,9 +484,9 @@ func (a *abuser) flood(ctx context.Context, n *tally) {
 	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
 }
 
-// priority enqueues jobs that rank before those of other users. It uses the highest priority that a
+// raisePriorities enqueues jobs that rank before those of other users. It uses the highest priority that a
 // user may set, and a higher priority, which the service must refuse.
-func (a *abuser) priority(ctx context.Context, n *tally) {
+func (a *abuser) raisePriorities(ctx context.Context, n *tally) {
 	const highest, beyond = `"priority":15`, `"priority":1000000`
 	a.onConnections(ctx, n, 4, func(c *rawClient) {
 		for a.throttle(ctx) {
@@ -512,8 +512,8 @@ func (a *abuser) priority(ctx context.Context, n *tally) {
 	})
 }
 
-// storms repeatedly changes the state of many jobs and changes it back, by id and by selector.
-func (a *abuser) storms(ctx context.Context, n *tally) {
+// changeStates repeatedly changes the state of many jobs and changes it back, by id and by selector.
+func (a *abuser) changeStates(ctx context.Context, n *tally) {
 	a.onConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string
 		for range 100 {

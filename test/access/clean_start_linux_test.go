@@ -281,7 +281,7 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 }
 
 // If a service inherits an attribute that its account may not reset, the service logs the attribute once, and
-// doctor reports it. If the attribute causes an error, the error names the attribute.
+// `queuectl doctor` reports it. If the attribute causes an error, the error names the attribute.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// These constants are two users who are neither root nor the user that runs the tests.
+// These constants are the uids of two users who are neither root nor the user that runs the tests.
 const (
 	attacker = 61234
 	victim   = 61235
@@ -65,7 +65,7 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 				return
 			}
 			c.SetReadDeadline(time.Now().Add(10 * time.Second))
-			// A connection may end without a line. It is recorded too.
+			// If a connection ends without a line, record an empty line.
 			line, _ := bufio.NewReader(c).ReadString('\n')
 			p.lines <- line
 			c.Close()
@@ -78,10 +78,10 @@ func listenAs(t *testing.T, uid int, path string) *recordingServer {
 	return p
 }
 
-// received returns the text that clients have sent until now. The server handles one connection after another.
-// Therefore received opens one more connection, sends a known line, and waits until that line arrives. Then all
+// receivedText returns the text that clients have sent until now. The server handles one connection after another.
+// Therefore receivedText opens one more connection, sends a known line, and waits until that line arrives. Then all
 // earlier lines have arrived.
-func (p *recordingServer) received(t *testing.T) (text string) {
+func (p *recordingServer) receivedText(t *testing.T) (text string) {
 	t.Helper()
 	c, err := net.Dial("unix", p.path)
 	if err != nil {
@@ -142,10 +142,10 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 		p := listenAs(t, c.server, q.Path(fmt.Sprint("s", i)))
 		cmd := asUser(q.Command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true"), c.client)
 		if c.name == "the service account's" {
-			cmd = withServiceUID(q, attacker, cmd.Args)
+			cmd = victimCommand(q, attacker, cmd.Args)
 		}
 		r := testrig.RunCommand(t, cmd)
-		received := p.received(t)
+		received := p.receivedText(t)
 		if c.trusted {
 			if !strings.Contains(received, "secret") {
 				t.Errorf("%s: the server received %q, want the request; %+v", c.name, received, r)
@@ -162,9 +162,9 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 	}
 }
 
-// withServiceUID returns a command that runs argv as the victim, on a machine whose /etc/passwd gives the
-// service account the uid uid.
-func withServiceUID(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
+// victimCommand returns a command that runs argv as the victim, on a machine whose /etc/passwd gives the service
+// account the given uid.
+func victimCommand(q *testrig.Queue, uid int, argv []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n", uid, uid))
 	if err := os.Chmod(accounts, 0o644); err != nil {
@@ -211,7 +211,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 			cmd := exec.Command(q.Bin, c.args...)
 			cmd.Dir, cmd.Env = q.Dir, []string{"HOME=" + q.Dir, c.env}
 			r := testrig.RunCommand(t, cmd)
-			received := p.received(t)
+			received := p.receivedText(t)
 			if server == os.Geteuid() {
 				if !strings.Contains(received, `"jsonrpc"`) {
 					t.Errorf("%q: a server of the same user received %q, want the request", c.args, received)
@@ -237,7 +237,7 @@ func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
 	cmd := q.Command("--socket", p.path, "enqueue", "--env", "PASSWORD=secret", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 	r := testrig.RunCommand(t, cmd)
-	if received := p.received(t); received != "" || r.Code != 5 || !strings.Contains(r.Stderr, "user namespace") {
+	if received := p.receivedText(t); received != "" || r.Code != 5 || !strings.Contains(r.Stderr, "user namespace") {
 		t.Errorf("the server received %q, %+v; want nothing, code 5 and the reason", received, r)
 	}
 }

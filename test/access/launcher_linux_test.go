@@ -82,8 +82,7 @@ func launcherPID(q *testrig.Queue) int {
 func sendAs(p testrig.Person, socket, text string) error {
 	sent := make(chan error)
 	go func() {
-		// Only this thread changes its user and group. It is never unlocked, so it ends with this
-		// goroutine.
+		// Only this thread changes its user and group. The thread is never unlocked, so it ends with this goroutine.
 		runtime.LockOSThread()
 		_, _, gid := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(p.Gid), uintptr(p.Gid), uintptr(p.Gid))
 		_, _, uid := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(p.Uid), uintptr(p.Uid), uintptr(p.Uid))
@@ -111,7 +110,7 @@ func startGatedJob(q *testrig.Queue) (id, gate string) {
 	return id, gate
 }
 
-// checkReasonEverywhere checks that why, show, status, doctor and run give the same reason for a
+// checkReasonEverywhere checks that the commands why, show, status, doctor and run give the same reason for a
 // waiting job, in the same words.
 func checkReasonEverywhere(q *testrig.Queue, id, sentence string) {
 	q.Helper()

@@ -19,22 +19,24 @@ import (
 
 // verbOnJob is a command on one job, together with a function that prepares a job for the command.
 type verbOnJob struct {
-	args    string // the command, with %s for the job's id
-	prepare func(q *testrig.Queue, owner testrig.Person) (id string)
-	others  string // right that the command needs on a job of another user
+	args        string // the command, with %s for the job's id
+	prepare     func(q *testrig.Queue, owner testrig.Person) (id string)
+	othersRight string // right that the command needs on a job of another user
 }
 
-func waitingJob(q *testrig.Queue, owner testrig.Person) string {
+// newWaitingJob enqueues a waiting job of the owner and returns its id. The functions below do the same for jobs in
+// other states.
+func newWaitingJob(q *testrig.Queue, owner testrig.Person) string {
 	return q.MustAs(owner, "enqueue", "--delay", "1h", "true")
 }
 
-func heldJob(q *testrig.Queue, owner testrig.Person) string {
-	id := waitingJob(q, owner)
+func newHeldJob(q *testrig.Queue, owner testrig.Person) string {
+	id := newWaitingJob(q, owner)
 	q.MustCLI("hold", id)
 	return id
 }
 
-func runningJob(q *testrig.Queue, owner testrig.Person) string {
+func newRunningJob(q *testrig.Queue, owner testrig.Person) string {
 	id := q.MustAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
 		return strings.Contains(q.MustCLI("logs", id), "begun") && q.Show(id).State == "processing"
@@ -42,23 +44,24 @@ func runningJob(q *testrig.Queue, owner testrig.Person) string {
 	return id
 }
 
-func deadJob(q *testrig.Queue, owner testrig.Person) string {
+func newDeadJob(q *testrig.Queue, owner testrig.Person) string {
 	id := q.MustAs(owner, "enqueue", "--max-retries", "0", "echo said; exit 3")
 	q.CLI("wait", id)
 	return id
 }
 
+// verbsOnJobs lists the commands that TestRightsOnJobs runs.
 var verbsOnJobs = []verbOnJob{
-	{"cancel %s", waitingJob, "operate"}, {"cancel %s", runningJob, "operate"},
-	{"hold %s", waitingJob, "operate"}, {"release %s", heldJob, "operate"},
-	{"retry %s", deadJob, "operate"}, {"dlq retry %s", deadJob, "operate"},
-	{"pause %s", runningJob, "operate"}, {"resume %s", runningJob, "operate"},
-	{"requeue %s", runningJob, "operate"}, {"kill -s HUP %s", runningJob, "operate"},
-	{"edit %s --priority 7", waitingJob, "operate"}, {"rm %s", waitingJob, "operate"},
-	{"rm --force %s", runningJob, "operate"},
-	{"logs %s", deadJob, "operate"}, {"show %s", deadJob, "read"},
+	{"cancel %s", newWaitingJob, "operate"}, {"cancel %s", newRunningJob, "operate"},
+	{"hold %s", newWaitingJob, "operate"}, {"release %s", newHeldJob, "operate"},
+	{"retry %s", newDeadJob, "operate"}, {"dlq retry %s", newDeadJob, "operate"},
+	{"pause %s", newRunningJob, "operate"}, {"resume %s", newRunningJob, "operate"},
+	{"requeue %s", newRunningJob, "operate"}, {"kill -s HUP %s", newRunningJob, "operate"},
+	{"edit %s --priority 7", newWaitingJob, "operate"}, {"rm %s", newWaitingJob, "operate"},
+	{"rm --force %s", newRunningJob, "operate"},
+	{"logs %s", newDeadJob, "operate"}, {"show %s", newDeadJob, "read"},
 	// The selector matches only the jobs that the caller may change.
-	{"cancel --state waiting --id-glob %s", waitingJob, "own"},
+	{"cancel --state waiting --id-glob %s", newWaitingJob, "own"},
 }
 
 // Six users run every command on their own jobs and on jobs of others. Each user may do what the
@@ -82,12 +85,12 @@ func TestRightsOnJobs(t *testing.T) {
 				before := q.Show(id)
 				r := q.RunAs(p, strings.Fields(fmt.Sprintf(v.args, id))...)
 				what := fmt.Sprintf("%s: %s of %s's job", p.Name, v.args, owner.Name)
-				others := v.others
+				others := v.othersRight
 				if others == "own" {
 					others = "operate"
 				}
 				may := isOwner || p.HasRight(others)
-				onMany := v.others == "own" && p.HasRight("submit")
+				onMany := v.othersRight == "own" && p.HasRight("submit")
 				switch {
 				case may && r.Code != 0:
 					t.Errorf("%s: %+v", what, r)
@@ -120,7 +123,7 @@ func TestRightsOnJobs(t *testing.T) {
 			t.Errorf("%s --all by a user with the right to submit: %+v", verb, r)
 		}
 	}
-	ids := []string{deadJob(q, testrig.Alice), deadJob(q, testrig.Bob)}
+	ids := []string{newDeadJob(q, testrig.Alice), newDeadJob(q, testrig.Bob)}
 	q.MustAs(testrig.Alice, "dlq", "retry", "--all")
 	q.CLI("wait", ids[0])
 	if a, b := q.Events("--event", "retried", ids[0]), q.Events("--event", "retried", ids[1]); len(a) != 1 || len(b) != 0 {
@@ -148,7 +151,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 			for _, p := range testrig.Everyone {
 				r := q.RunAs(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.Name))...)
 				switch may := p.HasRight(right); {
-				// doctor may fail even for a user with the right, because other users can access the queue's
+				// `queuectl doctor` may fail even for a user with the right, because other users can access the queue's
 				// directory.
 				case may && r.Code != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.Name, verb, r)
@@ -189,8 +192,8 @@ func TestRightsOnOtherCommands(t *testing.T) {
 	q.MustAs(testrig.Admin, "service", "stop")
 }
 
-// Only users with the required right see the output, command and input of a job. For other users, responses,
-// events, logs and ps do not contain them.
+// Only users with the required right see the output, command and input of a job. For other users, responses and
+// events do not contain them, and neither do the outputs of `queuectl logs` and `queuectl ps`.
 func TestOthersJobsAreMasked(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
@@ -404,7 +407,7 @@ func TestUsersFromOutsideTheNamespace(t *testing.T) {
 	}
 }
 
-// Unknown users and groups in [access] cause a warning in the log and in doctor, and have no other
+// Unknown users and groups in [access] cause a warning in the log and in `queuectl doctor`, and have no other
 // effect.
 func TestUnknownNamesAreAWarning(t *testing.T) {
 	t.Parallel()

@@ -51,8 +51,8 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 	}
 }
 
-// A runner of root opens every path that a job names with the rights of the job's submitter. If only root may
-// read a file, a job cannot use it as input, directory or program, even if the job names a link to it.
+// A runner of root has the rights of the job's submitter while it opens a path that the job names. If only root
+// may read a file, a job cannot use it as input, directory or program, even if the job names a link to it.
 func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")

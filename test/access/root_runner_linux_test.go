@@ -392,9 +392,9 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// When the watchdog of a runner of root is killed, the runner starts another one. It must not be a child of the
-// runner's main thread. While /proc lists a child of that thread, the runner searches for orphans after each
-// job, which costs more than a short job.
+// When the watchdog of a runner of root is killed, the runner starts another one. The new watchdog must not be a
+// child of the runner's main thread. While /proc lists a child of that thread, the runner searches for orphans
+// after each job, which costs more than a short job.
 func TestRootsRunnerRestartsItsWatchdog(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.RunnerPid()

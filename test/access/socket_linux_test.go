@@ -90,8 +90,8 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q.WaitUntil("it answers", 10*time.Second, q.IsAnswering)
 }
 
-// If another service listens at the path of the socket, the service does not replace that socket. It creates
-// its own socket after the other service has stopped.
+// If another service listens at the path of the socket, the service does not replace that socket. The service
+// creates its own socket after the other service has stopped.
 func TestOtherServicesSocketIsKept(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	socket := q.Path(testrig.SocketName)
@@ -116,8 +116,8 @@ func TestOtherServicesSocketIsKept(t *testing.T) {
 	q.WaitUntil("the place is taken again", 20*time.Second, q.IsAnswering)
 }
 
-// openFiles returns the number of open descriptors of a process.
-func openFiles(t *testing.T, pid int) int {
+// openFileCount returns the number of open descriptors of a process.
+func openFileCount(t *testing.T, pid int) int {
 	t.Helper()
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	if err != nil {
@@ -144,7 +144,7 @@ func TestPassedDescriptorsAreClosed(t *testing.T) {
 		fds[i] = int(null.Fd())
 	}
 	other.MustCall("hello", nil, nil)
-	before, worst := openFiles(t, pid), 0
+	before, worst := openFileCount(t, pid), 0
 	rights := syscall.UnixRights(fds...)
 	for i := range messages {
 		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"hello"}`+"\n", i)
@@ -155,10 +155,10 @@ func TestPassedDescriptorsAreClosed(t *testing.T) {
 			t.Fatalf("message %d: %+v, %v", i, a, err)
 		}
 		if i%50 == 0 {
-			worst = max(worst, openFiles(t, pid))
+			worst = max(worst, openFileCount(t, pid))
 		}
 	}
-	if worst = max(worst, openFiles(t, pid)); worst > before+4 {
+	if worst = max(worst, openFileCount(t, pid)); worst > before+4 {
 		t.Errorf("the service has %d descriptors, %d before", worst, before)
 	}
 	other.MustCall("hello", nil, nil)

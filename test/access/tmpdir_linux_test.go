@@ -114,8 +114,8 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	}
 }
 
-// No job starts while other accounts can change the directory that job_tmpdir names. The log, status, why and
-// doctor name the setting and how to fix it. The job starts after the fix.
+// No job starts while other accounts can change the directory that job_tmpdir names. The log and the commands
+// status, why and doctor name the setting and say how to fix it. The job starts after the fix.
 func TestJobTmpdirMustBePrivate(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

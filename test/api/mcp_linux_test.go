@@ -23,10 +23,11 @@ import (
 type agent struct {
 	*testing.T
 	session  *mcp.ClientSession
-	outputs  map[string]*jsonschema.Schema // schemas of the tools' structured results, by tool
-	progress chan mcp.ProgressNotificationParams
+	outputs  map[string]*jsonschema.Schema       // schemas of the tools' structured results, by tool
+	progress chan mcp.ProgressNotificationParams // received notifications
 }
 
+// newAgent starts an MCP server with cmd and connects an agent to it.
 func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
 	t.Helper()
 	progress := make(chan mcp.ProgressNotificationParams, 100)
@@ -74,7 +75,7 @@ func compiledSchema(t *testing.T, name string, schema any) *jsonschema.Schema {
 	return compiled
 }
 
-func (a *agent) tools() (names []string) {
+func (a *agent) toolNames() (names []string) {
 	a.Helper()
 	list, err := a.session.ListTools(a.Context(), nil)
 	if err != nil {
@@ -120,6 +121,7 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer toolR
 	return answer
 }
 
+// params contains the arguments of a tool.
 type params = map[string]any
 
 // startMCP starts "queuectl mcp" and initializes a session with the given version of the protocol.
@@ -204,7 +206,7 @@ func TestMCP(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	reads := newAgent(t, q.Command("mcp"))
-	if got, want := reads.tools(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
+	if got, want := reads.toolNames(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
 		t.Errorf("tools are %v, want %v", got, want)
 	}
 	if got := reads.call("enqueue", params{"command": "true"}, true); got.Code != "denied" ||
@@ -218,7 +220,7 @@ func TestMCP(t *testing.T) {
 		t.Errorf("mcp with text that is not JSON: %+v", r)
 	}
 	a := newAgent(t, q.Command("mcp", "--write"))
-	if got := a.tools(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
+	if got := a.toolNames(); len(got) != 9 || !slices.Contains(got, "run_and_wait") {
 		t.Errorf("tools are %v", got)
 	}
 	outcome := a.call("run_and_wait", params{"command": "echo hi; echo oops >&2; exit 3", "wait": "20s"}, false)

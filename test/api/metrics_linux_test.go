@@ -291,12 +291,12 @@ type prometheusServer struct {
 	address string
 }
 
-func startPrometheus(b *testrig.Browser, rules string, flags ...string) *prometheusServer {
+func startPrometheus(b *testrig.Browser, ruleFile string, flags ...string) *prometheusServer {
 	b.Helper()
 	p := &prometheusServer{b.Queue, testrig.FreeAddress(b)}
 	dir := b.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
-		"scrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", rules, b.Address)
+		"scrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", ruleFile, b.Address)
 	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		b.Fatal(err)
 	}

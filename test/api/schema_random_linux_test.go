@@ -42,6 +42,7 @@ func number(s testrig.Fields, name string, fallback float64) float64 {
 	return fallback
 }
 
+// schemaTypes returns the types that a schema permits.
 func schemaTypes(s testrig.Fields) []string {
 	switch kind := s["type"].(type) {
 	case string:
@@ -79,6 +80,8 @@ func (d *randomValues) value(s testrig.Fields) any {
 	return d.object(s, 0.5)
 }
 
+// drawNumber draws a number that a schema permits: a bound or a number near the lower bound. step is the
+// distance from an exclusive bound.
 func (d *randomValues) drawNumber(s testrig.Fields, step float64) float64 {
 	low := number(s, "minimum", number(s, "exclusiveMinimum", -1e6))
 	high := min(number(s, "maximum", 1e6), 1<<53)
@@ -219,8 +222,8 @@ func (d *randomValues) invalidValue(s testrig.Fields) any {
 }
 
 // inexpressibleRules lists errors that a service may return although the schema permits the request, because
-// JSON Schema cannot express the violated rule. An entry applies to errors about the field field, or about any
-// field if field is "". The regular expression message matches the text of the error.
+// JSON Schema cannot express the violated rule. The member field of an entry is the field of the error; "" means
+// any field. The member message is a regular expression that matches the text of the error.
 var inexpressibleRules = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
 		"(large|small|long|short)",
@@ -286,13 +289,13 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 			if !ok {
 				t.Fatalf("%s: no parameters found that the schema permits", m.Method)
 			}
-			if e := refusal(q, m.Method, v); e != nil && e.Data.Code == "invalid" && !isExplained(e.Data.Field, e.Message) {
+			if e := requestError(q, m.Method, v); e != nil && e.Data.Code == "invalid" && !isExplained(e.Data.Field, e.Message) {
 				t.Errorf("%s: the schema permits %s, but the service says: %s: %s", m.Method, asJSON(v), e.Data.Field, e.Message)
 			}
 			if v, ok = d.drawForbidden(m.Params, s, v); !ok {
 				continue
 			}
-			if e := refusal(q, m.Method, v); e == nil || e.Data.Code != "invalid" {
+			if e := requestError(q, m.Method, v); e == nil || e.Data.Code != "invalid" {
 				t.Errorf("%s: the schema forbids %s, but the service says: %+v", m.Method, asJSON(v), e)
 			}
 		}
@@ -316,6 +319,7 @@ func isExplained(field, message string) bool {
 	}
 }
 
+// laterFault matches the start of a fault that follows another fault. The group is its field.
 var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
 
 // nextFault finds the next fault in an error message with several faults. It returns the indexes of the fault
@@ -330,6 +334,7 @@ func nextFault(message string) []int {
 	return nil
 }
 
+// asJSON returns the first 600 characters of a value as JSON.
 func asJSON(v any) string {
 	raw, _ := json.Marshal(v)
 	return fmt.Sprintf("%.600s", raw)
@@ -341,9 +346,9 @@ type wireError struct {
 	Data    struct{ Code, Field string }
 }
 
-// refusal sends a request and returns the error in the response. It returns nil if the request succeeds, or if
+// requestError sends a request and returns the error in the response. It returns nil if the request succeeds, or if
 // no response arrives within a short time because the request waits for something.
-func refusal(q *testrig.Queue, method string, params testrig.Fields) *wireError {
+func requestError(q *testrig.Queue, method string, params testrig.Fields) *wireError {
 	q.Helper()
 	w := q.Dial()
 	defer w.Close()

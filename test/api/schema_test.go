@@ -17,7 +17,7 @@ import (
 // notification is the schema of their values.
 type methodSchemas struct{ params, notification, result *jsonschema.Schema }
 
-// schemas returns the schemas that the command schema prints, by method.
+// schemas returns the schemas that `queuectl schema` prints, by method.
 func schemas(q *testrig.Queue) map[string]methodSchemas {
 	q.Helper()
 	var list []struct {
@@ -54,6 +54,7 @@ func schemas(q *testrig.Queue) map[string]methodSchemas {
 	return all
 }
 
+// validate checks that a JSON text conforms to a schema.
 func validate(s *jsonschema.Schema, raw []byte) error {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
 	if err != nil {
@@ -62,7 +63,7 @@ func validate(s *jsonschema.Schema, raw []byte) error {
 	return s.Validate(doc)
 }
 
-// The command schema prints valid JSON Schemas of the protocol. Real requests and responses conform to these
+// `queuectl schema` prints valid JSON Schemas of the protocol. Real requests and responses conform to these
 // schemas. Requests that the service rejects do not.
 func TestSchemasDescribeTheWire(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")

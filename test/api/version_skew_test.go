@@ -65,7 +65,7 @@ func (o otherVersion) serve(t *testing.T, q *testrig.Queue) {
 	})
 }
 
-// olderHello is the response of an older service to the method hello.
+// olderHello is the response of an older service to the method "hello".
 const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"features":["hello","enqueue","show","list"],"build":"x"}`
 
 // The response to hello contains the protocol versions and the methods of the service, and the

@@ -53,8 +53,8 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	}
 }
 
-// The command list prints each job once, even if several flags select it. The flag -q overrides --json. A time
-// of day in --since means the most recent moment with that time of day.
+// `queuectl list` prints each job once, even if several flags select it. The flag -q overrides --json. A time of
+// day in --since means the most recent moment with that time of day.
 func TestListsHoldEachJobOnce(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "true")
@@ -164,8 +164,8 @@ func TestLostFollowerLearnsHowToReattach(t *testing.T) {
 	}
 }
 
-// The queue time of a job is the time that it waits. After a retry by a user, it starts with the retry. For a
-// job whose start time is in the past, it starts when the job was enqueued.
+// The queue time of a job is the time that it waits. After a retry by a user, the queue time starts with the
+// retry. For a job whose start time is in the past, the queue time starts when the job was enqueued.
 func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -204,8 +204,8 @@ func TestLongPathsAreSplitOverRequests(t *testing.T) {
 	}
 }
 
-// list prints the requested columns in the requested order, for any number of jobs. With --watch it prints
-// the list again when something changes.
+// `queuectl list` prints the requested columns in the requested order, for any number of jobs. With --watch it
+// prints the list again when something changes.
 func TestListColumnsSortAndWatch(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")
@@ -276,7 +276,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 	until("j2027")
 }
 
-// If list does not show all jobs, it shows running jobs first, even if many newer jobs are waiting.
+// If `queuectl list` does not show all jobs, it shows running jobs first, even if many newer jobs are waiting.
 func TestListShowsRunningJobsFirst(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

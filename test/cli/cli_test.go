@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command enqueue accepts a shell line, words after --, JSON, a JSON array, flags and files. All forms
-// store the same job.
+// `queuectl enqueue` accepts a shell line, words after --, JSON, a JSON array, flags and files. All forms store
+// the same job.
 func TestEnqueueForms(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	array := q.WriteFile("array", `[ {"id":"f1","command":"x"}, {"id":"f2","argv":["x"]} ]`)
@@ -257,7 +257,7 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 }
 
 // A change of the scheduling order also applies to jobs that already wait, whether the service is running or
-// stopped at the time of the change. The command status reports the change until all jobs are ranked again.
+// stopped at the time of the change. `queuectl status` reports the change until all jobs are ranked again.
 func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "0")

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command doctor finds files that other users can access, and a runner that does not answer.
+// `queuectl doctor` finds files that other users can access, and a runner that does not answer.
 func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "true")

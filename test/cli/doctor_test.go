@@ -27,7 +27,7 @@ func corrupt(q *testrig.Queue, statement string) {
 	}
 }
 
-// repair follows the advice of doctor about inconsistent rows.
+// repair follows the advice of `queuectl doctor` about inconsistent rows.
 func repair(q *testrig.Queue) {
 	q.Helper()
 	file := q.Path("repair.db")
@@ -39,8 +39,8 @@ func repair(q *testrig.Queue) {
 	q.CheckHealthy("after backup and restore")
 }
 
-// If the program on disk is newer than the running service, doctor reports that and recommends a
-// restart. After the restart, doctor reports nothing.
+// If the program on disk is newer than the running service, `queuectl doctor` reports that and recommends a
+// restart. After the restart, the command reports nothing.
 func TestDoctorFindsANewerProgram(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -63,7 +63,7 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	q.CheckFinding("without the service's program", "program", "is missing")
 }
 
-// The service does not start on a network file system, and doctor says why.
+// The service does not start on a network file system, and `queuectl doctor` says why.
 func TestNetworkFileSystem(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
@@ -84,8 +84,8 @@ func TestNetworkFileSystem(t *testing.T) {
 	}
 }
 
-// Without a running service, doctor reads the files of the queue. It reports damage by other
-// programs and says how to fix it.
+// Without a running service, `queuectl doctor` reads the files of the queue. It reports damage by other programs
+// and says how to fix it.
 func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "true")
@@ -105,8 +105,8 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q.CheckFinding("a missing database", "database", "queuectl.db is missing")
 }
 
-// The command doctor creates no files for a stopped queue, whichever user runs it. Files created by
-// root would prevent the owner's service from starting.
+// `queuectl doctor` creates no files for a stopped queue, whichever user runs it. Files created by root would
+// prevent the owner's service from starting.
 func TestDoctorCreatesNoFiles(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "true")
@@ -143,8 +143,8 @@ func TestDoctorCreatesNoFiles(t *testing.T) {
 	}
 }
 
-// The command doctor finds the faults that the test puts into a running queue and says how to fix
-// them. The advice works.
+// `queuectl doctor` finds the faults that the test puts into a running queue and says how to fix them. The
+// advice works.
 func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "--id", "large", "head -c 200000 /dev/zero | tr '\\0' x; true")
@@ -202,7 +202,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	q.CheckHealthy("with its name back")
 }
 
-// If the requested directory has no queue yet, the advice of doctor for starting a queue contains
+// If the requested directory has no queue yet, the advice of `queuectl doctor` for starting a queue contains
 // that directory.
 func TestDoctorNamesTheRequestedDir(t *testing.T) {
 	q := testrig.NewQueue(t, "")

@@ -8,8 +8,8 @@ import (
 )
 
 // If queuectl prints a text of a job within other text, it escapes invisible characters, on a terminal and in a
-// pipe. In a pipe it also escapes colours, so that no character is lost. The command logs prints the output of
-// a job unchanged.
+// pipe. In a pipe it also escapes colours, so that no character is lost. `queuectl logs` prints the output of a
+// job unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// After Ctrl-C, run and wait leave the job running and say how to follow it again. A second Ctrl-C
-// cancels the job. With --cancel-on-exit, the first Ctrl-C cancels the job. In all cases run and
-// wait exit with 130.
+// After Ctrl-C, `queuectl run` and `queuectl wait` leave the job running and say how to follow it again. A
+// second Ctrl-C cancels the job. With --cancel-on-exit, the first Ctrl-C cancels the job. In all cases both
+// commands exit with 130.
 func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
@@ -49,7 +49,8 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 // program could be reported as inaccessible.
 const publicPath = "PATH=/usr/bin:/bin"
 
-// killedExitCode is the exit code of a job that was killed. killedText is the text that run prints about it.
+// killedExitCode is the exit code of a job that was killed. killedText is the text that `queuectl run` prints
+// about it.
 const killedExitCode, killedText = 137, "signal 9"
 
 // platformEnds lists ways to end that are possible only on Linux.

@@ -28,7 +28,7 @@ func follow(w *testrig.Wire, id, verb string, flags ...string) *follower {
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if verb == "wait" {
-		// When wait has reported the end of this quick job, it is certainly waiting for the other job.
+		// When `queuectl wait` has reported the end of this quick job, it is certainly waiting for the other job.
 		quick := w.Enqueue(testrig.Fields{"command": "true"})
 		w.MustCLI(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
@@ -60,15 +60,15 @@ func (f *follower) waitExit(t *testing.T, code int) string {
 	return f.stderr.String()
 }
 
-// The exit code of run and wait is correct if another user ends the job, if the runner dies, and if the service
-// is killed.
+// The exit code of `queuectl run` and `queuectl wait` is correct if another user ends the job, if the runner
+// dies, and if the service is killed.
 func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		flags    []string
 		do       func(q *testrig.Queue, id string)
 		code     int
-		wantText string // text that run prints to stderr
+		wantText string // text that `queuectl run` prints to stderr
 	}{
 		{"cancelled", nil, func(q *testrig.Queue, id string) { q.MustCLI("cancel", id) }, 130, "is cancelled"},
 		{"killed", nil, func(q *testrig.Queue, id string) { q.MustCLI("kill", "-s", "KILL", id) },
@@ -96,11 +96,11 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	}
 }
 
-// betweenAttempts matches the line that run prints after a failed attempt that will be retried.
+// betweenAttempts matches the line that `queuectl run` prints after a failed attempt that will be retried.
 var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
 
-// If the job is removed while run or wait follows it, the command reports that the job does not
-// exist.
+// If a job is removed while `queuectl run` or `queuectl wait` follows it, the command reports that the job does
+// not exist.
 func TestExitCodeOfARemovedJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
@@ -147,9 +147,9 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	}
 }
 
-// If wait is given several jobs, its exit code is that of the first job in the arguments that did not complete.
-// With --any, wait returns when the first job ends. If wait times out, its exit code is that of a timeout, even
-// if some jobs have ended.
+// If `queuectl wait` gets several jobs, its exit code is that of the first job in the arguments that did not
+// complete. With --any, it returns when the first job ends. After its timeout, its exit code is that of a
+// timeout, even if some jobs have ended.
 func TestWaitForSeveral(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -190,8 +190,8 @@ func TestWaitForSeveral(t *testing.T) {
 	}
 }
 
-// If no job matches the selection, wait succeeds. A selected job that has already ended affects the exit code
-// as in "wait ID".
+// If no job matches the selection, `queuectl wait` succeeds. A selected job that has already ended affects the
+// exit code as in `queuectl wait ID`.
 func TestWaitForASelection(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	user := strings.TrimSpace(q.MustCLI("whoami", "--json"))
@@ -299,11 +299,12 @@ type jobEnd struct {
 	args   string
 	code   int
 	reason string // reason stored with the job
-	stderr string // text that run prints to stderr, in addition to the job's stderr
+	stderr string // text that `queuectl run` prints to stderr, in addition to the job's stderr
 }
 
-// Each way in which a job ends has its own exit code. The commands run and wait exit with that code, even if
-// wait starts after the end of the job. Invalid arguments give exit code 125; see script/run.txtar.
+// Each way in which a job ends has its own exit code. `queuectl run` and `queuectl wait` exit with that code,
+// even if they start to wait after the end of the job. Invalid arguments give exit code 125; see
+// script/run.txtar.
 func TestExitCodeOfEachEnd(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	script := q.WriteFile("not-executable"+testrig.Extension, "not a program\n")
@@ -312,13 +313,12 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 		{"--ok-code=3 -- sh -c 'exit 3'", 0, "", ""},
 		// The first attempt exits with 1, the second with 0.
 		{"--max-retries=2 --backoff-base=0.02 -- sh -c 'exit $((2-QUEUECTL_ATTEMPT))'", 0, "", ""},
-		// run exits with the exit code of the job, even if queuectl also uses that code for its own
-		// errors.
+		// `queuectl run` exits with the exit code of the job, even if queuectl also uses that code for its own errors.
 		{"exit 1", 1, "", ""}, {"exit 2", 2, "", ""}, {"exit 3", 3, "", ""}, {"exit 4", 4, "", ""}, {"exit 5", 5, "", ""},
 		{"exit 123", 123, "", ""}, {"exit 124", 124, "", ""}, {"exit 125", 125, "", ""}, {"exit 128", 128, "", ""},
 		{"exit 130", 130, "", ""}, {"exit 255", 255, "", ""},
 		{"--max-retries=3 --no-retry-code=9 -- sh -c 'exit 9'", 9, "", ""},
-		// run exits with the exit code of the last attempt.
+		// `queuectl run` exits with the exit code of the last attempt.
 		{"--max-retries=1 --backoff-base=0.02 -- sh -c 'exit $((2+QUEUECTL_ATTEMPT))'", 4, "", ""},
 		{"--timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "timed out after 100ms"},
 		{"--idle-timeout=0.1 --kill-after=1 -- sleep 60", 124, "timed_out", "printed nothing"},

@@ -3,7 +3,8 @@ package cli
 // publicPath sets an unused variable, because on Windows every user may search the directories in PATH.
 const publicPath = "QUEUECTL_TEST="
 
-// killedExitCode is the exit code of a job that was killed. killedText is the text that run prints about it.
+// killedExitCode is the exit code of a job that was killed. killedText is the text that `queuectl run` prints
+// about it.
 const killedExitCode, killedText = 1, ""
 
 // platformEnds lists ways to end that are possible only on Windows: exit codes of 32 bits.

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command logs -f can follow only a limited number of jobs at the same time. If more jobs of the queue are
+// `queuectl logs -f` can follow only a limited number of jobs at the same time. If more jobs of the queue are
 // running, it prints the output of the remaining jobs when they end.
 func TestFollowAFullQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "40")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runTyping runs the program on a terminal, waits until the program has printed prompt, and types
-// input.
+// runTyping runs the program on a terminal, waits until the program has printed the text prompt, and types the
+// text input.
 func runTyping(q *testrig.Queue, prompt, input string, args ...string) testrig.Result {
 	q.Helper()
 	return runTypingCommand(q, q.Command(args...), prompt, input)
@@ -72,7 +72,7 @@ func TestBulkCommandsAskForConfirmation(t *testing.T) {
 	}
 }
 
-// The command dlq retry asks for confirmation, as the command retry does. The command worker stop asks for
+// `queuectl dlq retry` asks for confirmation, as `queuectl retry` does. `queuectl worker stop` asks for
 // confirmation if it would end running jobs.
 func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -101,8 +101,8 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 	}
 }
 
-// The command edit opens an editor with all fields that the user has set, as the user wrote them. If the edited
-// text is invalid, the command keeps it in a file. Without a terminal, edit starts no editor.
+// `queuectl edit` opens an editor with all fields that the user has set, as the user wrote them. If the edited
+// text is invalid, the command keeps it in a file. Without a terminal, the command starts no editor.
 func TestEditInAnEditor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at",
@@ -205,7 +205,7 @@ func TestRelativeDirIsTheCallers(t *testing.T) {
 	}
 }
 
-// The command backup replaces an earlier backup. It replaces any other file only with --force.
+// `queuectl backup` replaces an earlier backup. It replaces any other file only with --force.
 func TestBackupReplacesOnlyBackups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "true")

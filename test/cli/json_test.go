@@ -173,8 +173,8 @@ func recordJobMembers(t *testing.T, command string, v any, keys map[string]strin
 	keys[command] = all
 }
 
-// If wait is used with a selection, it prints each job as a JSON line when the job ends, not at the end of the
-// wait.
+// If `queuectl wait` is used with a selection, it prints each job as a JSON line when the job ends, not at the
+// end of the wait.
 func TestWaitedJobsStream(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "first", "--label", "s=1", "true")

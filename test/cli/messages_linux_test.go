@@ -30,8 +30,8 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	}
 }
 
-// A client that waits for a job prints why the job is waiting, with the same reasons as "why". If the job is
-// cancelled, the client prints that too.
+// A client that waits for a job prints why the job is waiting, with the same reasons as `queuectl why`. If the
+// job is cancelled, the client prints that too.
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -59,8 +59,8 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q.WriteFile("go", "")
 }
 
-// A service may run without a registration with the operating system. For such a service, "service restart"
-// keeps the number of workers and the settings file.
+// A service may run without a registration with the operating system. For such a service, `queuectl service
+// restart` keeps the number of workers and the settings file.
 func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -76,8 +76,8 @@ func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	}
 }
 
-// In a private run (run --private, which uses its own queue), a job may depend on jobs that precede it in the
-// file.
+// In a private run (`queuectl run --private`, which uses its own queue), a job may depend on jobs that precede
+// it in the file.
 func TestPrivateDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -119,7 +119,7 @@ func TestDefaultsOfAQueue(t *testing.T) {
 	}
 }
 
-// If an attempt ended because its runner died, the command logs reports that the output is lost.
+// If an attempt ended because its runner died, `queuectl logs` reports that the output is lost.
 func TestLostOutputIsReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

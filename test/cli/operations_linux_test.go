@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// In the foreground, "worker start" adds workers until Ctrl-C. Then it waits for their jobs and
-// removes the workers.
+// In the foreground, `queuectl worker start` adds workers until Ctrl-C. Then it waits for their jobs and removes
+// the workers.
 func TestForegroundWorkers(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -50,7 +50,7 @@ func TestForegroundWorkers(t *testing.T) {
 	}
 }
 
-// A second Ctrl-C cancels the job and ends run, even if no process reads the output of run.
+// A second Ctrl-C cancels the job and ends `queuectl run`, even if no process reads its output.
 func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	cmd := q.Command("run", "--id", "loud", "yes")
@@ -94,8 +94,8 @@ func TestSecondCtrlCEndsRunWithoutAReader(t *testing.T) {
 	}
 }
 
-// The command run prints all output of a job immediately, even if the output is larger than the service would
-// store for other jobs. If the output exceeds the limit of run, the command reports that.
+// `queuectl run` prints all output of a job immediately, even if the output is larger than the service would
+// store for other jobs. If the output exceeds the limit of this command, the command reports that.
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	const lines = 1_000_000

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The numbers of events have no gaps, also across restarts and kills. Clients can read the events again from
-// any number on. A client that follows the events gets each event once, even if it reconnects.
+// The sequence numbers of events have no gaps, also across restarts and kills. Clients can read the events again
+// from any number on. A client that follows the events gets each event once, even if it reconnects.
 func TestEventsAreDurableAndGapless(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	follow := func(since int64) (next func() testrig.Event, stop func()) {
@@ -99,9 +99,9 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 	}
 }
 
-// During a drain no job starts, not even a job that the service has already sent to a runner, and not after a
-// restart either. Running jobs finish, and status reports the drain. When the drain is turned off, jobs start
-// again.
+// During a drain no job starts, not even a job that the service has already sent to a runner. This also holds
+// after a restart. Running jobs finish, and `queuectl status` reports the drain. When the drain is turned off,
+// jobs start again.
 func TestDrain(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -152,8 +152,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// While a drain request waits until no job runs, another client can also request a drain. If "drain --off" ends
-// the drain, the waiting request fails.
+// While a drain request waits until no job runs, another client can also request a drain. If `queuectl drain
+// --off` ends the drain, the waiting request fails.
 func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -178,7 +178,7 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	w.WaitEnded(running)
 }
 
-// The command reload applies the settings of the file. It names the settings of the file that another source
+// `queuectl reload` applies the settings of the file. It names the settings of the file that another source
 // overrides.
 func TestReloadVerb(t *testing.T) {
 	q := testrig.NewQueue(t, "")
@@ -202,7 +202,7 @@ func TestReloadVerb(t *testing.T) {
 	}
 }
 
-// The command logs prints the output of several jobs one after another. With -f it prints each line as it
+// `queuectl logs` prints the output of several jobs one after another. With -f it prints each line as it
 // arrives. Each line starts with the job's id. The flag --since omits older output.
 func TestLogsOfSeveralJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "3")

@@ -33,6 +33,7 @@ func peers(p *testrig.Private) []peer {
 	}
 }
 
+// command returns the command that runs the tool.
 func (w peer) command(p *testrig.Private) *exec.Cmd {
 	cmd := exec.Command(w.args[0], w.args[1:]...)
 	cmd.Dir = p.Work

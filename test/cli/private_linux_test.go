@@ -130,7 +130,7 @@ func TestPrivateRunEndsWithoutInputOrOutput(t *testing.T) {
 	}
 }
 
-// The command logs can read a large output without a service. A large output is stored in a separate file.
+// `queuectl logs` can read a large output without a service. A large output is stored in a separate file.
 func TestLargeOutputIsReadableOffline(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivate(t)

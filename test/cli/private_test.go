@@ -326,8 +326,8 @@ func contents(p *testrig.Private) map[string]string {
 	return found
 }
 
-// The command run --private accepts all formats of job lists. It prints the whole output of the
-// jobs, stdout and stderr separately.
+// `queuectl run --private` accepts all formats of job lists. It prints the whole output of the jobs, stdout and
+// stderr separately.
 func TestPrivateForms(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()
@@ -471,7 +471,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 	}
 }
 
-// If no job runs for a second, a private run reports once why the jobs are waiting, as the command run does.
+// If no job runs for a second, a private run reports once why the jobs are waiting, as `queuectl run` does.
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

@@ -105,7 +105,7 @@ func TestProgramsListTheSameCommands(t *testing.T) {
 	}
 }
 
-// After an incomplete upgrade, queuectl and queuectld have different versions, and doctor reports
+// After an incomplete upgrade, queuectl and queuectld have different versions, and `queuectl doctor` reports
 // that.
 func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The API method screen returns the last line of output of each running job, even if the job prints its
+// The API method "screen" returns the last line of output of each running job, even if the job prints its
 // progress with carriage returns. It returns the waiting jobs in the order in which they will start.
 func TestScreenOfARunningQueue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")

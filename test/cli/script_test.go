@@ -144,6 +144,7 @@ func normalLines(s *testrig.Shell, mark, text string) string {
 	return b.String()
 }
 
+// replacementsFor returns the replacements for texts that differ between runs or machines.
 func replacementsFor(s *testrig.Shell) (list []testrig.Replacement) {
 	user := testrig.UserName(s)
 	host, err := os.Hostname()

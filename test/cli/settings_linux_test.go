@@ -129,8 +129,8 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	}
 }
 
-// While a service is stopping, status reports that and does not advise starting workers. The service rejects
-// changes of its workers.
+// While a service is stopping, `queuectl status` reports that and does not advise starting workers. The service
+// rejects changes of its workers.
 func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")

@@ -16,8 +16,8 @@ import (
 )
 
 // The sources of a setting's value are, highest precedence first: a flag, an environment variable, a value
-// stored by "config set", the settings file, the default. The command config list names the source. All
-// spellings of a setting's name work.
+// stored by "config set", the settings file, the default. `queuectl config list` names the source. All spellings
+// of a setting's name work.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -117,8 +117,8 @@ func TestServeRefusals(t *testing.T) {
 		return dir
 	}
 	var st struct{ PID int }
-	// Read the pid of the service from status, because on Windows the service is a child of the
-	// process that the test has started.
+	// Read the pid of the service from `queuectl status`, because on Windows the service is a child of the process
+	// that the test has started.
 	if err := json.Unmarshal([]byte(q.MustCLI("status", "--json")), &st); err != nil {
 		t.Fatal(err)
 	}
@@ -203,9 +203,9 @@ func TestKeepJobs(t *testing.T) {
 	}
 }
 
-// The command config set rejects values with which the service could not start again, because only a running
-// service can remove them. An environment variable that overrides the stored value hides this problem from
-// config set. If the service is later started without the variable, its error says how to remove the value.
+// `queuectl config set` rejects values with which the service could not start again, because only a running
+// service can remove them. An environment variable that overrides the stored value hides this problem from this
+// command. If the service is later started without the variable, its error says how to remove the value.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -256,7 +256,8 @@ func TestNewerSchema(t *testing.T) {
 	}
 }
 
-// If the service could not start again with its settings file, "service restart" does not stop the service.
+// If the service could not start again with its settings file, `queuectl service restart` does not stop the
+// service.
 func TestRestartRefusesInvalidSettings(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	pid := func() string {

@@ -14,7 +14,7 @@ import (
 )
 
 // If a client cannot start the service, it prints the reason in one line. The exit code depends on the reason.
-// Only the command run always exits with 125.
+// Only `queuectl run` always exits with 125.
 func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

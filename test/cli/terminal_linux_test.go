@@ -47,7 +47,7 @@ func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.Wire) (loud, 
 }
 
 // withEscapedReturn escapes the carriage return of terminalControls in text, unless args is a command that
-// prints output unchanged. Only run and logs without --timestamps do that.
+// prints output unchanged. Only `queuectl run`, and `queuectl logs` without --timestamps, do that.
 func withEscapedReturn(text string, args []string) string {
 	if args[0] != "run" && (args[0] != "logs" || slices.Contains(args, "--timestamps")) {
 		return text
@@ -73,7 +73,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 		{[]string{"logs", "-f", loud}, 0, 2, 0},
 		{[]string{"show", loud}, 0, 5, 0},
 		{[]string{"show", lost}, 0, 3, 2},
-		{[]string{"list"}, 0, 1, 1}, // list quotes the arguments, so the colour has no effect
+		{[]string{"list"}, 0, 1, 1}, // `queuectl list` quotes the arguments, so the colour has no effect
 		{[]string{"list", "-s", "dead"}, 0, 1, 1},
 		{[]string{"dlq", "list"}, 0, 2, 2},
 		{[]string{"status"}, 0, 2, 2},
@@ -228,9 +228,9 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	}
 }
 
-// The command logs prints carriage returns unchanged, as run does, so that progress bars look
-// right. If logs prints several jobs, it escapes carriage returns, because they would overwrite the
-// prefix of the line.
+// `queuectl logs` prints the carriage returns of a job unchanged, as `queuectl run` does, so that progress bars
+// look right. If it prints the output of several jobs, it escapes carriage returns, because they would overwrite
+// the prefix of the line.
 func TestLogsPassCarriageReturns(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -428,7 +428,8 @@ func TestTableCellsContainNoColours(t *testing.T) {
 	}
 }
 
-// On a terminal, enqueue prints how many attempts a job has. For a job that will not run, it omits that number.
+// On a terminal, `queuectl enqueue` prints how many attempts a job has. For a job that will not run, it omits
+// that number.
 func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "parent", "true")

@@ -212,12 +212,12 @@ func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
 		p.waitText("\n$ echo pasted")
 		p.typeLine("")
 		q.WriteFile("go", "")
-		q.CLI("wait", "--all") // wait fails, because the killed jobs failed; the test ignores that
+		q.CLI("wait", "--all") // this command fails, because the killed jobs failed; the test ignores that
 	}
 }
 
-// bars returns the lines that contain a progress bar.
-func bars(lines []string) (list []string) {
+// barLines returns the lines that contain a progress bar.
+func barLines(lines []string) (list []string) {
 	for _, l := range lines {
 		if strings.Contains(l, "%") {
 			list = append(list, l)
@@ -226,9 +226,8 @@ func bars(lines []string) (list []string) {
 	return list
 }
 
-// The progress bar of wait and of a private run stays on one line while the window is resized. It
-// shows when failed jobs will be retried. At the end, the summary replaces the bar and names the
-// failed jobs.
+// The progress bar of `queuectl wait` and of a private run stays on one line while the window is resized. It
+// shows when failed jobs will be retried. At the end, the summary replaces the bar and names the failed jobs.
 func TestBarSurvivesResizing(t *testing.T) {
 	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
 	for name, c := range map[string]struct{ words, counts string }{
@@ -252,7 +251,7 @@ func TestBarSurvivesResizing(t *testing.T) {
 			for _, columns := range []int{60, 30, 120, 80, 45} {
 				p.resize(columns, 24)
 				p.waitScreen(fmt.Sprintf("one bar in %d columns", columns), func(lines []string) bool {
-					b := bars(lines)
+					b := barLines(lines)
 					room := columns - 1
 					return len(b) == 1 && len(lines) <= 5 && len([]rune(b[0])) <= room &&
 						(columns < 60 || strings.Contains(b[0], "2 retrying in "))
@@ -266,7 +265,7 @@ func TestBarSurvivesResizing(t *testing.T) {
 			p.waitText(c.counts)
 			p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 			text := strings.Join(p.lines(), "\n")
-			if len(bars(p.lines())) != 0 || strings.Count(text, "is dead: exit code 1 (false)") != 1 ||
+			if len(barLines(p.lines())) != 0 || strings.Count(text, "is dead: exit code 1 (false)") != 1 ||
 				strings.Count(text, "is dead: exit code 3 (exit 3)") != 1 {
 				t.Errorf("the window after the end of the jobs:\n%s", text)
 			}

@@ -34,7 +34,7 @@ func (p *pane) pressKeys(keys ...string) {
 	p.tmux(append([]string{"send-keys"}, keys...)...)
 }
 
-// openTop types the command line that starts the command top, and waits until top shows its first lines.
+// openTop types the command line that starts `queuectl top`, and waits until top shows its first lines.
 func (p *pane) openTop(line string) {
 	p.Helper()
 	p.typeLine(line)
@@ -60,7 +60,7 @@ func (p *pane) waitSelected(id string) {
 	})
 }
 
-// Each key has its documented effect in top, the interactive screen.
+// Each key has its documented effect in `queuectl top`, the interactive screen.
 func TestKeysOfTop(t *testing.T) {
 	testrig.Long(t)
 	q := topQueue(t)
@@ -179,7 +179,7 @@ func TestKeysOfTop(t *testing.T) {
 	p.waitScreen("a prompt", func(lines []string) bool { return lines[len(lines)-1] == "$" })
 }
 
-// The screen of top fits any window of at least 40x10 and is redrawn when the size changes. In a
+// The screen of `queuectl top` fits any window of at least 40x10 and is redrawn when the size changes. In a
 // smaller window, top prints the size that it needs.
 func TestSizesOfTop(t *testing.T) {
 	testrig.Long(t)
@@ -218,8 +218,8 @@ func TestSizesOfTop(t *testing.T) {
 	})
 }
 
-// If the service is gone, top reports since when, and keeps showing the last data. When the service is back,
-// top continues, and it shows new output of the selected job.
+// If the service is gone, `queuectl top` reports since when, and keeps showing the last data. When the service
+// is back, top continues, and it shows new output of the selected job.
 func TestTopOutlivesTheService(t *testing.T) {
 	testrig.Long(t)
 	q := topQueue(t)
@@ -259,8 +259,8 @@ func TestTopOutlivesTheService(t *testing.T) {
 	}
 }
 
-// However top ends, it restores the modes, the cursor and the main screen of the terminal. It also restores
-// them when it is suspended and when it starts an editor.
+// However `queuectl top` ends, it restores the modes, the cursor and the main screen of the terminal. It also
+// restores them when it is suspended and when it starts an editor.
 func TestTopRestoresTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	q.WriteFile("editor", "#!/bin/sh\nstty -echo -icanon\necho $$ >editor.pid\nprintf "+
@@ -360,8 +360,8 @@ func TestJobsCannotControlTop(t *testing.T) {
 	}
 }
 
-// If a terminal reports an impossible size, top still draws, and the key q ends it. The memory of top does not
-// grow with the reported size. When the terminal reports a usual size, top uses all of it.
+// If a terminal reports an impossible size, `queuectl top` still draws, and the key q ends it. The memory of top
+// does not grow with the reported size. When the terminal reports a usual size, top uses all of it.
 func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	q := topQueue(t)
 	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
@@ -381,7 +381,7 @@ func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
 	}
 }
 
-// Without a terminal, or on a terminal that can only print lines, top names another command to use.
+// Without a terminal, or on a terminal that can only print lines, `queuectl top` names another command to use.
 func TestTopNeedsATerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, words := range [][]string{{"top"}, {"ui"}, {"top", "--json"}} {

@@ -9,8 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command kill signals every process of a job, including processes in other sessions, and no
-// other process.
+// `queuectl kill` signals every process of a job, including processes in other sessions, and no other process.
 func TestKillSignalsTheTree(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A held job waits until it is released. Repeating hold or release is not an error.
+// A held job waits until it is released. Repeating `queuectl hold` or `queuectl release` is not an error.
 func TestHoldAndRelease(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "echo a")
@@ -65,8 +65,8 @@ func TestVerbsReachReservedJobs(t *testing.T) {
 	}
 }
 
-// The command requeue ends the whole process tree of a running job and starts the job again. The
-// ended attempt does not count.
+// `queuectl requeue` ends the whole process tree of a running job and starts the job again. The ended attempt
+// does not count.
 func TestRequeue(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -86,8 +86,7 @@ func TestRequeue(t *testing.T) {
 	}
 }
 
-// The command rm removes a running job only with --force. The command clear never removes running
-// jobs.
+// `queuectl rm` removes a running job only with --force. `queuectl clear` never removes running jobs.
 func TestRemoveAndClear(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -115,8 +114,8 @@ func TestRemoveAndClear(t *testing.T) {
 	}
 }
 
-// The command edit changes jobs by flags and by JSON. An invalid edit changes nothing, and its
-// error names the field.
+// `queuectl edit` changes jobs by flags and by JSON. An invalid edit changes nothing, and its error names the
+// field.
 func TestEdit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustCLI("enqueue", "--id", "a", "--label", "x=1", "echo a")

@@ -8,7 +8,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// On a terminal, wait reports after one second why no job is running, as run and attach do.
+// On a terminal, `queuectl wait` reports after one second why no job is running, as `queuectl run` and `queuectl
+// attach` do.
 func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "paused", "sleep 600")
@@ -40,7 +41,7 @@ func TestWaitOnATerminalSaysWhyNothingRuns(t *testing.T) {
 	}
 }
 
-// On a terminal, wait reports when a failed job will be retried.
+// On a terminal, `queuectl wait` reports when a failed job will be retried.
 func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
@@ -50,7 +51,8 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	}
 }
 
-// On a terminal, a "service stop" that takes longer than one second reports which jobs it is waiting for.
+// On a terminal, a `queuectl service stop` that takes longer than one second reports which jobs it is waiting
+// for.
 func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("config", "set", "stop_timeout", "2s")

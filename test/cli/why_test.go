@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The command why prints each reason that keeps a job from running. For each reason it prints when the reason
+// `queuectl why` prints each reason that keeps a job from running. For each reason it prints when the reason
 // ends, if that is known, and what the user can do about it.
 func TestWhyNamesEachReason(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -120,8 +120,8 @@ func TestWhyNamesEachReason(t *testing.T) {
 	}
 }
 
-// If several reasons keep a job from running, list prints the first one that why prints. This holds for every
-// kind of reason, in JSON and in text.
+// If several reasons keep a job from running, `queuectl list` prints the first one that `queuectl why` prints.
+// This holds for every kind of reason, in JSON and in text.
 func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

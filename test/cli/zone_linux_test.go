@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// withTZ runs the program with zone as the variable TZ.
-func withTZ(q *testrig.Queue, zone string, args ...string) testrig.Result {
+// runWithTZ runs the program with zone as the variable TZ.
+func runWithTZ(q *testrig.Queue, zone string, args ...string) testrig.Result {
 	q.Helper()
 	cmd := q.Command(args...)
 	cmd.Env = append(cmd.Env, "TZ="+zone)
@@ -31,20 +31,20 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 		{"", "2040-01-02 12:00", "2040-01-02T12:00:00.000Z", "2040-01-02 12:00:00"},
 	} {
 		id := "z" + string(rune('a'+i))
-		if got := withTZ(q, c.zone, "enqueue", "--id", id, "--at", c.text, "true"); got.Code != 0 {
+		if got := runWithTZ(q, c.zone, "enqueue", "--id", id, "--at", c.text, "true"); got.Code != 0 {
 			t.Errorf("TZ=%s enqueue: %+v", c.zone, got)
 			continue
 		}
 		if got := q.MustCLI("show", id, "--json"); !strings.Contains(got, c.want) {
 			t.Errorf("TZ=%s --at %s: got %s, want %s", c.zone, c.text, got, c.want)
 		}
-		if got := withTZ(q, c.zone, "show", id); !strings.Contains(got.Stdout, c.shown) {
+		if got := runWithTZ(q, c.zone, "show", id); !strings.Contains(got.Stdout, c.shown) {
 			t.Errorf("TZ=%s show: got %+v, want %s", c.zone, got, c.shown)
 		}
 	}
 	for _, zone := range []string{"Foo/Bar", "JST", "JST-25", ":/nowhere", "CET-1CEST,M3.5.0", "Local"} {
 		for _, verb := range [][]string{{"enqueue", "--at", "23:00", "true"}, {"list"}, {"schedule", "list"}, {"stats"}} {
-			if got := withTZ(q, zone, verb...); got.Code != 2 || !strings.HasPrefix(got.Stderr, "queuectl: TZ="+zone+": ") ||
+			if got := runWithTZ(q, zone, verb...); got.Code != 2 || !strings.HasPrefix(got.Stderr, "queuectl: TZ="+zone+": ") ||
 				got.Stdout != "" {
 				t.Errorf("TZ=%s %v: %+v", zone, verb, got)
 			}
@@ -53,14 +53,14 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	q.MustCLI("enqueue", "--id", "waits", "true")
 	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami",
 		"config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
-		if got := withTZ(q, "Foo/Bar", strings.Fields(words)...); got.Code != 0 || got.Stderr != "" {
+		if got := runWithTZ(q, "Foo/Bar", strings.Fields(words)...); got.Code != 0 || got.Stderr != "" {
 			t.Errorf("an unknown time zone with %s, which prints no times: %+v", words, got)
 		}
 	}
-	if got := withTZ(q, "Foo/Bar", "enqueue", "--at", "23:00", "--", "ls", "--help"); got.Code != 2 {
+	if got := runWithTZ(q, "Foo/Bar", "enqueue", "--at", "23:00", "--", "ls", "--help"); got.Code != 2 {
 		t.Errorf("enqueue with an unknown zone and a program with the flag --help: %+v", got)
 	}
-	if got := withTZ(q, ":/etc/localtime", "list"); got.Code != 0 {
+	if got := runWithTZ(q, ":/etc/localtime", "list"); got.Code != 0 {
 		t.Errorf("list with the machine's zone in TZ: %+v", got)
 	}
 }
@@ -75,7 +75,7 @@ func TestEachTimeHasItsZone(t *testing.T) {
 		q.MustCLI("enqueue", "--id", id, "--at", runAt, "true")
 	}
 	berlin := func(args ...string) string {
-		r := withTZ(q, "Europe/Berlin", args...)
+		r := runWithTZ(q, "Europe/Berlin", args...)
 		if r.Code != 0 {
 			t.Fatalf("%v: %+v", args, r)
 		}
@@ -118,10 +118,10 @@ func TestUnknownZoneAllowsCommandsWithoutTimes(t *testing.T) {
 	if got := q.MustCLI("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
 		t.Errorf("show: %s", got)
 	}
-	if got := withTZ(q, "Foo/Bar", "service", "stop"); got.Code != 0 || strings.Contains(got.Stderr, "TZ") {
+	if got := runWithTZ(q, "Foo/Bar", "service", "stop"); got.Code != 0 || strings.Contains(got.Stderr, "TZ") {
 		t.Errorf("service stop: %+v", got)
 	}
-	if got := withTZ(q, "Foo/Bar", "service", "start"); got.Code == 0 || !strings.Contains(got.Stderr, "TZ=Foo/Bar") {
+	if got := runWithTZ(q, "Foo/Bar", "service", "start"); got.Code == 0 || !strings.Contains(got.Stderr, "TZ=Foo/Bar") {
 		t.Errorf("service start: %+v", got)
 	}
 }
@@ -137,7 +137,7 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 		if c.flag != "" {
 			words = append(words, "--tz", c.flag)
 		}
-		if got := withTZ(q, c.zone, words...); got.Code != 0 || !strings.Contains(got.Stdout, c.want) {
+		if got := runWithTZ(q, c.zone, words...); got.Code != 0 || !strings.Contains(got.Stdout, c.want) {
 			t.Errorf("TZ=%s --tz=%s: got %+v, want %s", c.zone, c.flag, got, c.want)
 		}
 	}

@@ -126,8 +126,8 @@ func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*t
 	}
 }
 
-// If the runner of a node has recorded the start of a job but has not started the job, a drain fails. It also
-// fails if another node requests it. Other changes on all nodes still work.
+// If the runner of a node has recorded the start of a job but has not started the job, a drain fails, even a
+// drain that another node requests. Other changes on all nodes still work.
 func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)

@@ -25,16 +25,16 @@ import (
 // partitionTest holds three nodes, each in a separate network namespace, and the faults injected into them.
 type partitionTest struct {
 	*testing.T
-	ctx       context.Context
-	ledger    string // directory in which the jobs record their runs
-	nodes     []*partitionNode
-	mu        sync.Mutex
-	server    *pgserver.Server
-	standby   *pgserver.Server
-	ackedJobs sync.Map // ids of acknowledged jobs
-	faults    [faultKinds]atomic.Int64
-	starts    atomic.Int64 // number of service starts
-	faultLog  []string     // descriptions of the injected faults; written by the goroutine of injectFaults
+	ctx         context.Context
+	ledger      string // directory in which the jobs record their runs
+	nodes       []*partitionNode
+	mu          sync.Mutex
+	server      *pgserver.Server
+	standby     *pgserver.Server
+	ackedJobs   sync.Map                 // ids of acknowledged jobs
+	faultCounts [faultKinds]atomic.Int64 // numbers of injected faults, by kind
+	starts      atomic.Int64             // number of service starts
+	faultLog    []string                 // descriptions of the injected faults; written by the goroutine of injectFaults
 }
 
 // partitionNode is one of the three nodes, with its network namespace.
@@ -45,7 +45,7 @@ type partitionNode struct {
 	innerIP         string    // address of the node's end of its link to the server; outerIP is the other end
 	outerIP         string
 	mu              sync.Mutex
-	frozen          bool
+	frozen          bool // the service is stopped by SIGSTOP; guarded by mu
 }
 
 // These constants are the kinds of faults that injectFaults can inject.
@@ -87,8 +87,7 @@ func TestNodesSurvivePartitionsAndCrashes(t *testing.T) {
 		t.Logf("unshare: %v, %s", err, out)
 		skip.Missing(t, "networks", "needs a system that can create networks; .ci/run runs it where that is possible")
 	}
-	// Run the test again in a new network namespace, so that it does not change the network of the
-	// machine.
+	// Run the test in a new network namespace, to keep the network of the machine unchanged.
 	if os.Getenv("QUEUECTL_APART_INSIDE") == "" {
 		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesSurvivePartitionsAndCrashes$",
 			"-test.v", "-test.timeout=0")
@@ -136,6 +135,7 @@ func (n *partitionNode) runInside(args ...string) error {
 		args...)...).Run()
 }
 
+// resume lets a frozen service continue.
 func (n *partitionNode) resume() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -348,7 +348,7 @@ func (a *partitionTest) injectFaults() {
 			a.standby = a.server.Standby(a, old.Port, "listen_addresses=*", "wal_keep_size=256MB")
 			a.mu.Unlock()
 		}
-		a.faults[kind].Add(1)
+		a.faultCounts[kind].Add(1)
 		a.faultLog = append(a.faultLog, fmt.Sprint(time.Now().UnixMilli(), " ", n.name, ": ", faultNames[kind], ", for ",
 			duration))
 	}
@@ -454,7 +454,7 @@ func (a *partitionTest) checkOutcome() {
 	}
 	var report []string
 	for kind, name := range faultNames {
-		report = append(report, fmt.Sprintf("%s %d", name, a.faults[kind].Load()))
+		report = append(report, fmt.Sprintf("%s %d", name, a.faultCounts[kind].Load()))
 	}
 	interrupted := pgserver.Query(a, url, `SELECT count(*) FROM queuectl.attempts WHERE reason = 'interrupted'`)
 	takeovers := 0
@@ -477,7 +477,7 @@ func (a *partitionTest) checkOutcome() {
 	}
 }
 
-// checkRate checks that in no second more jobs with the rate limit have started than it allows.
+// checkRate checks that no more jobs with the rate limit have started in any second than the limit allows.
 func (a *partitionTest) checkRate(url string) {
 	var starts []int64
 	for line := range strings.Lines(pgserver.Query(a, url,

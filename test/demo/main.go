@@ -75,6 +75,7 @@ type demo struct {
 	failed         bool
 }
 
+// run runs the demo with the program bin, or builds the program if bin is "".
 func run(bin string) error {
 	dir, err := os.MkdirTemp("", "queuectl-demo")
 	if err != nil {
@@ -243,6 +244,7 @@ func projectFiles() (files []string, err error) {
 
 func printHeading(text string) { fmt.Printf("\n== %s\n", text) }
 
+// expect records a failure if an outcome is not the expected one.
 func (d *demo) expect(what, got, want string) {
 	if got == want {
 		fmt.Printf("   ok: %s: %s\n", what, strings.TrimSpace(got))
@@ -299,7 +301,7 @@ func (d *demo) countHashes(state string) int {
 	return len(strings.Fields(d.queuectl("list", "-s", state, "--label", "demo=hash", "-q")))
 }
 
-// job contains some members of a job in the JSON of show.
+// job contains some members of a job in the JSON output of `queuectl show`.
 type job struct {
 	State, Reason string
 	PID           int

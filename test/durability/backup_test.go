@@ -112,8 +112,8 @@ func checkBackup(t *testing.T, file string, ids []string) {
 	}
 }
 
-// The command restore keeps the previous database in a separate directory. The restored queue never reuses an
-// event number. If the file is not a valid backup, restore changes nothing.
+// `queuectl restore` keeps the previous database in a separate directory. The restored queue never reuses an
+// event number. If the file is not a valid backup, the command changes nothing.
 func TestRestore(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("run", "true")
@@ -140,7 +140,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
 	}
-	killed := q.Path("restore.outputs") // restore leaves this directory behind if it is killed
+	killed := q.Path("restore.outputs") // `queuectl restore` leaves this directory behind if it is killed
 	if err := errors.Join(os.Mkdir(killed, 0o700), os.WriteFile(q.Path("restore.tmp-journal"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +170,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// When all outputs together exceed retention_output, the service removes the oldest outputs, whether they are
-// in the database or in files. It keeps the jobs. The command logs says why an output was removed.
+// When all outputs together exceed retention_output, the service removes the oldest outputs, whether they are in
+// the database or in files. It keeps the jobs. `queuectl logs` says why an output was removed.
 func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 6 {
@@ -204,9 +204,8 @@ func TestOldestOutputsAreRemovedAboveLimit(t *testing.T) {
 	q.CheckHealthy("after trimming")
 }
 
-// If the service is killed during a backup, the target file is either complete or missing. The next
-// service removes the temporary copy. The command restore refuses to replace the queue while a
-// runner runs jobs.
+// If the service is killed during a backup, the target file is either complete or missing. The next service
+// removes the temporary copy. `queuectl restore` refuses to replace the queue while a runner runs jobs.
 func TestBackupInterrupted(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 50 {

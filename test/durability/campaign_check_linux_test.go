@@ -114,7 +114,7 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 	}
 }
 
-// checkLedger checks those promises about a job that the ledger alone can show to be broken.
+// checkLedger checks those promises about a job for which it needs only the ledger.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
@@ -268,7 +268,7 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 // checkOutput compares the stored output of a completed job with what the job prints.
 func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 	o := outputRead{want: c.expectedOutput(&e.campaignJob), droppedBytes: j.History[len(j.History)-1].DroppedBytes,
-		cut: c.outputCut(j.Seq)}
+		cut: c.isOutputCut(j.Seq)}
 	var out []byte
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
 	got, err := a.Request("logs", testrig.Fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
@@ -328,8 +328,8 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 	}
 }
 
-// checkLeftovers stops the service. Then it checks the remaining files and processes, and the
-// findings of doctor about the stopped queue.
+// checkLeftovers stops the service. Then it checks the remaining files and processes, and the findings of
+// `queuectl doctor` about the stopped queue.
 func (c *campaign) checkLeftovers() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.Path("runner/*/log-*")); len(logs) > 0 {
@@ -362,7 +362,7 @@ func (c *campaign) checkLeftovers() {
 		c.violation("doctor", "%v: %s%s", err, r.Stdout, r.Stderr)
 	}
 	for _, f := range d.Findings {
-		// The campaign uses a small disk on purpose, so findings of doctor about the disk do not count as
+		// The campaign uses a small disk on purpose, so findings of `queuectl doctor` about the disk do not count as
 		// violations.
 		if f.Level == "failure" && f.Check != "disk" && !c.isCutOutput(f.Message) {
 			c.violation("doctor", "%s: %s", f.Check, f.Message)
@@ -408,12 +408,13 @@ func (c *campaign) lockHeld(tag string) bool {
 // outputSeq matches the number of the job in the path of an output file.
 var outputSeq = regexp.MustCompile(`/output/(\d+)-`)
 
-// isCutOutput reports whether a finding of doctor concerns an output file that the campaign truncated.
+// isCutOutput reports whether a finding of `queuectl doctor` concerns an output file that the campaign
+// truncated.
 func (c *campaign) isCutOutput(message string) bool {
 	m := outputSeq.FindStringSubmatch(message)
 	if m == nil {
 		return false
 	}
 	seq, err := strconv.ParseInt(m[1], 10, 64)
-	return err == nil && c.outputCut(seq)
+	return err == nil && c.isOutputCut(seq)
 }

@@ -54,7 +54,7 @@ var campaignVerbs = []struct {
 	{1, func(a *campaignClient) { a.read("config.list", testrig.Fields{}) }},
 	{1, func(a *campaignClient) { a.read("dlq.list", testrig.Fields{}) }},
 	{2, (*campaignClient).changeSetting},
-	{2, (*campaignClient).workers},
+	{2, (*campaignClient).changeWorkerCount},
 	{1, (*campaignClient).drain},
 	{1, func(a *campaignClient) { a.call("reload", testrig.Fields{}, 0) }},
 	{1, (*campaignClient).doctor},
@@ -99,13 +99,14 @@ func (a *campaignClient) call(method string, params any, wait time.Duration) (go
 	return a.stream(method, params, wait, func(json.RawMessage) {})
 }
 
+// stream is like call, and passes each notification to onNotification.
 func (a *campaignClient) stream(method string, params any, wait time.Duration,
 	onNotification func(json.RawMessage)) (got testrig.WireMessage, sent, answered bool) {
 	started := time.Now()
 	a.requester.Timeout = wait + answerBound + 5*time.Second
 	got, err := a.requester.Request(method, params, onNotification)
 	elapsed := time.Since(started)
-	if isDial(err) {
+	if isDialError(err) {
 		a.c.count("unreachable " + method)
 		return got, false, false
 	}
@@ -298,6 +299,7 @@ func (a *campaignClient) batch() {
 	a.c.recordAcknowledged(all, ids)
 }
 
+// idsIn returns the ids in the result of a request that enqueues jobs.
 func idsIn(raw json.RawMessage) []string {
 	var got struct{ IDs []string }
 	json.Unmarshal(raw, &got) // if the result is malformed, got stays empty
@@ -406,7 +408,8 @@ func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
 	}
 }
 
-// recordNotFound records a violation if the service does not know a job that no client asked to remove.
+// recordNotFound records a violation if the service no longer knows a job, although no client asked to remove
+// the job.
 func (c *campaign) recordNotFound(e *trackedJob, message string) {
 	c.mu.Lock()
 	removing := c.requestsForLocked(e).remove

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignEvent is an event as the API method events returns it.
+// campaignEvent is an event as the API method "events" returns it.
 type campaignEvent struct {
 	Seq      int64  `json:"seq"`
 	Event    string `json:"event"`
@@ -30,9 +30,9 @@ type campaignEvents struct {
 	follower sync.WaitGroup
 
 	mu sync.Mutex
-	// This is the number of the first event of the round. mu guards it and the fields below.
-	first        int64
-	last         int64                   // number of the newest received event
+	// firstSeq is the number of the first event of the round. mu guards it and the fields below.
+	firstSeq     int64
+	lastSeq      int64                   // number of the newest received event
 	jobs         map[int64]*eventHistory // by the job's number
 	receivedSeqs []int64                 // numbers of all received events
 }
@@ -56,7 +56,7 @@ func (c *campaign) follow() *campaignEvents {
 	if err := json.Unmarshal(c.mustRequest("status", testrig.Fields{}).Result, &st); err != nil {
 		c.Fatal(err)
 	}
-	e.first, e.last = st.LastEvent+1, st.LastEvent
+	e.firstSeq, e.lastSeq = st.LastEvent+1, st.LastEvent
 	e.follower.Go(e.run)
 	return e
 }
@@ -76,11 +76,11 @@ func (e *campaignEvents) run() {
 		default:
 		}
 		e.mu.Lock()
-		since := e.last
+		since := e.lastSeq
 		e.mu.Unlock()
 		got, err := a.Request("events", testrig.Fields{"since": since, "follow": true}, e.record)
 		switch {
-		case isDial(err):
+		case isDialError(err):
 			time.Sleep(5 * time.Millisecond) // try again, because no service may be running at the moment
 		case err == nil && got.Error != nil && got.Error.Data.Code != "unavailable":
 			e.c.violation("events", "since %d: %+v", since, *got.Error)
@@ -99,10 +99,10 @@ func (e *campaignEvents) record(raw json.RawMessage) {
 	v := p.Value
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if v.Seq <= e.last {
-		e.c.violation("events", "number %d came after %d", v.Seq, e.last)
+	if v.Seq <= e.lastSeq {
+		e.c.violation("events", "number %d came after %d", v.Seq, e.lastSeq)
 	}
-	e.last = v.Seq
+	e.lastSeq = v.Seq
 	e.receivedSeqs = append(e.receivedSeqs, v.Seq)
 	if v.JobSeq == 0 {
 		return
@@ -170,21 +170,21 @@ func (e *campaignEvents) countAttemptEnds(seq int64) int {
 	return 0
 }
 
-// finish checks that the numbers of the stored events and of the audit events together have no gap up to the
-// given number. Then it waits until the newest stored event has been received, stops the receiver, and compares
-// the received numbers with the stored ones.
+// finish checks that the stored events and the audit events together have all sequence numbers up to the given
+// one. Then it waits until the newest stored event has been received, stops the receiver, and compares the
+// received numbers with the stored ones.
 func (e *campaignEvents) finish(number int64) {
-	plain, audited := e.c.eventNumbers(e.first, false), e.c.eventNumbers(e.first, true)
-	for n := e.first; n <= number; n++ {
+	plain, audited := e.c.eventNumbers(e.firstSeq, false), e.c.eventNumbers(e.firstSeq, true)
+	for n := e.firstSeq; n <= number; n++ {
 		_, inPlain := slices.BinarySearch(plain, n)
 		if _, inAudit := slices.BinarySearch(audited, n); !inAudit && !inPlain {
-			e.c.violation("events", "there is no number %d, of %d to %d", n, e.first, number)
+			e.c.violation("events", "there is no number %d, of %d to %d", n, e.firstSeq, number)
 		}
 	}
 	for deadline := time.Now().Add(10 * time.Second); len(plain) > 0 &&
 		time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		e.mu.Lock()
-		last := e.last
+		last := e.lastSeq
 		e.mu.Unlock()
 		if last >= plain[len(plain)-1] {
 			break
@@ -195,7 +195,7 @@ func (e *campaignEvents) finish(number int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if got := e.receivedSeqs[:min(len(e.receivedSeqs), len(plain))]; !slices.Equal(got, plain) {
-		e.c.violation("events", "%d were received, %d are stored since %d", len(e.receivedSeqs), len(plain), e.first)
+		e.c.violation("events", "%d were received, %d are stored since %d", len(e.receivedSeqs), len(plain), e.firstSeq)
 	}
 }
 

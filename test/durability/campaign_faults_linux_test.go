@@ -22,9 +22,9 @@ import (
 // campaignService is one process of the service that the campaign has started.
 type campaignService struct {
 	cmd          *exec.Cmd
-	log          string
-	endRequested atomic.Bool // whether the campaign has stopped or killed the process
-	done         chan struct{}
+	log          string        // path of the log
+	endRequested atomic.Bool   // whether the campaign has stopped or killed the process
+	done         chan struct{} // closed when the process has ended
 }
 
 // startService starts the service and waits until it is ready. It does nothing if the service runs.
@@ -91,8 +91,7 @@ func (c *campaign) startService(flags ...string) {
 	}
 }
 
-// stallTime returns how long processes have waited for a processor or a disk since boot, as the kernel reports
-// it in /proc/pressure. It returns 0 if the kernel does not report it.
+// stallTime returns how long processes have waited for a processor or a disk since boot, or 0 if unknown.
 func stallTime() (d time.Duration) {
 	for _, what := range []string{"cpu", "io"} {
 		raw, _ := os.ReadFile("/proc/pressure/" + what)
@@ -138,7 +137,7 @@ func (c *campaign) stopService(keep bool) {
 	bound := stopBound
 	if keep {
 		bound = 5 * time.Second
-		out, err := c.program("service", "stop", "--keep-jobs").CombinedOutput()
+		out, err := c.command("service", "stop", "--keep-jobs").CombinedOutput()
 		if err != nil && !c.diskFull.Load() {
 			c.violation("stop", "service stop --keep-jobs: %v, %s", err, out)
 		}
@@ -163,8 +162,8 @@ func (c *campaign) stopService(keep bool) {
 	}
 }
 
-// program returns a command that runs queuectl on the queue of the campaign.
-func (c *campaign) program(args ...string) *exec.Cmd {
+// command returns a command that runs queuectl on the queue of the campaign.
+func (c *campaign) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(c.Bin, append([]string{"--dir", c.Dir}, args...)...)
 	cmd.Env, cmd.Dir = append(testrig.Environment(c.recordDir), "QUEUECTL_NO_START=1"), c.recordDir
 	return cmd
@@ -207,12 +206,12 @@ type campaignFault struct {
 }
 
 var campaignFaults = []campaignFault{
-	{12, "kill-service", (*faultInjector).killServiceFault},
-	{8, "kill-runner", (*faultInjector).killRunner},
+	{12, "kill-service", (*faultInjector).killAndStartService},
+	{8, "kill-runner", (*faultInjector).killSomeRunners},
 	{8, "kill-both", (*faultInjector).killBoth},
 	{5, "hang-service", (*faultInjector).hangService},
 	{8, "hang-runner", (*faultInjector).hangRunner},
-	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killServiceFault() }},
+	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killAndStartService() }},
 	{6, "fill-disk", (*faultInjector).fillDisk},
 	{6, "fill-quota", (*faultInjector).fillQuota},
 	{8, "damage-living", (*faultInjector).damageLiving},
@@ -222,8 +221,8 @@ var campaignFaults = []campaignFault{
 	{4, "stop", func(f *faultInjector) { f.stopService(false); f.pause(300); f.startService() }},
 }
 
-// faults injects faults until ctx ends. Then it ends the faults that still last, such as a full disk.
-func (c *campaign) faults(ctx context.Context) {
+// injectFaults injects faults until ctx ends. Then it ends the faults that still last, such as a full disk.
+func (c *campaign) injectFaults(ctx context.Context) {
 	c.outputFaulted.Store(false)
 	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRand(campaignUsers)}
 	all := 0
@@ -273,7 +272,7 @@ func (f *faultInjector) wait(d time.Duration) {
 	}
 }
 
-func (f *faultInjector) killServiceFault() {
+func (f *faultInjector) killAndStartService() {
 	f.killService()
 	f.pause([]int{5, 300, 1500}[f.rng.IntN(3)])
 	f.startService()
@@ -288,7 +287,7 @@ func (f *faultInjector) randomRunner() int {
 	return pids[f.rng.IntN(len(pids))]
 }
 
-func (f *faultInjector) killRunner() {
+func (f *faultInjector) killSomeRunners() {
 	f.runnerFaulted.Store(true)
 	for _, pid := range f.RunnerPids() {
 		if f.rng.IntN(3) > 0 {
@@ -386,6 +385,7 @@ func (f *faultInjector) fillQuota() {
 	}
 }
 
+// fillUntil keeps extending a file for the time d, to fill all blocks that are freed.
 func (f *faultInjector) fillUntil(file *os.File, d time.Duration) {
 	end := time.Now().Add(d)
 	for time.Now().Before(end) && f.ctx.Err() == nil {
@@ -492,8 +492,8 @@ func (f *faultInjector) cutOutput() {
 	os.Truncate(name, int64(f.rng.IntN(int(info.Size())+1)))
 }
 
-// outputCut reports whether the campaign has truncated an output file of the job with the number seq.
-func (c *campaign) outputCut(seq int64) bool {
+// isOutputCut reports whether the campaign has truncated an output file of the job with the number seq.
+func (c *campaign) isOutputCut(seq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.cutOutputs[fmt.Sprint(seq)]

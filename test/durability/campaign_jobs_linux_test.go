@@ -45,22 +45,22 @@ note E "$code"
 exit "$code"
 `
 
-// campaignNumbers is the size in bytes of a text of numbers. The output of each job is a part of this text.
-const campaignNumbers = 4 << 20
+// numbersTextBytes is the size in bytes of a text of numbers. The output of each job is a part of this text.
+const numbersTextBytes = 4 << 20
 
 // campaignJob holds the parameters of one job of the campaign.
 type campaignJob struct {
 	tag       string
-	size      int
-	offset    int
-	seconds   float64
-	failCount int // number of attempts that fail with the exit code in the field code
+	size      int     // bytes of output
+	offset    int     // byte offset of the output in the text of numbers
+	seconds   float64 // run time
+	failCount int     // number of attempts that fail with the exit code in the field code
 	code      int
-	shape     string
+	shape     string // shape of the process tree; see campaignScript
 	stdin     string
 	onLost    string
 	group     string
-	timeout   bool
+	timeout   bool           // the job has a timeout
 	extra     testrig.Fields // more fields of the request
 }
 
@@ -75,7 +75,7 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 	case one(8):
 		j.size = 60<<10 + rng.IntN(140<<10)
 	}
-	j.offset = 10 * rng.IntN((campaignNumbers-j.size)/10)
+	j.offset = 10 * rng.IntN((numbersTextBytes-j.size)/10)
 	switch p := rng.IntN(100); {
 	case p < 35:
 		j.seconds = 0.05 + float64(rng.IntN(95))/100

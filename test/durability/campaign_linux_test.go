@@ -22,8 +22,8 @@ import (
 
 // These constants describe a campaign and the bounds that the queue must keep.
 const (
-	// For this time, the campaign injects faults in one round. Then it waits until all jobs have ended, and
-	// checks them.
+	// roundFaults is how long faults are injected in one round. Then the campaign waits until all jobs have ended,
+	// and checks them.
 	roundFaults   = 40 * time.Second
 	campaignUsers = 5 // concurrent clients
 	diskSize      = "48M"
@@ -36,8 +36,8 @@ const (
 	settleBound = 90 * time.Second
 )
 
-// Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs twice at
-// the same time. No job runs again without a record of that, and the service keeps running.
+// Whatever faults happen and whatever clients request, no acknowledged job is lost, and no job runs twice at the
+// same time. If a job runs again, a record says so. The service keeps running.
 //
 // While several clients send random requests, the test kills and stops the service and its runners, fills the
 // disk, and damages directories of runners. The jobs note their starts and ends in a ledger on another disk. At
@@ -58,7 +58,7 @@ func TestCampaign(t *testing.T) {
 	}
 	c := newCampaign(t, length)
 	for remaining := length; remaining > 0; remaining -= roundFaults {
-		c.round(min(remaining, roundFaults))
+		c.runRound(min(remaining, roundFaults))
 	}
 	c.report()
 }
@@ -70,7 +70,7 @@ type campaign struct {
 	recordDir string // directory on another disk for the ledger, the locks and the logs
 	diskMount string // mount point of the small disk; "" if there is no such disk
 	seed      uint64
-	numbers   string
+	numbers   string           // text of numbers; the output of each job is a part of it
 	service   *campaignService // process of the service that was started last
 	events    *campaignEvents  // receives the events of this round
 
@@ -131,7 +131,7 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	}
 	c.recordDir = recordDir
 	var numbers strings.Builder
-	for i := range campaignNumbers / 10 {
+	for i := range numbersTextBytes / 10 {
 		fmt.Fprintf(&numbers, "%09d\n", i)
 	}
 	c.numbers = numbers.String()
@@ -176,9 +176,9 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	return c
 }
 
-// round injects faults and sends requests for the given time. Then it waits until all jobs have
+// runRound injects faults and sends requests for the given time. Then it waits until all jobs have
 // ended, and checks them.
-func (c *campaign) round(length time.Duration) {
+func (c *campaign) runRound(length time.Duration) {
 	c.rounds++
 	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.stoppedJobs, &c.runnerFaulted} {
 		flag.Store(false)
@@ -192,7 +192,7 @@ func (c *campaign) round(length time.Duration) {
 			requester: testrig.Requester{Q: c.Queue, Timeout: answerBound + 5*time.Second}}
 		clients.Go(func() { client.run(ctx) })
 	}
-	c.faults(ctx)
+	c.injectFaults(ctx)
 	clients.Wait()
 	c.traceStep("faults over")
 	c.quiesce()
@@ -301,6 +301,7 @@ func (c *campaign) traceStep(step string) {
 	}
 }
 
+// count counts an operation or a fault.
 func (c *campaign) count(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// outputRead is the output of a completed job as the API method logs returned it, together with the expected
+// outputRead is the output of a completed job as the API method "logs" returned it, together with the expected
 // output.
 type outputRead struct {
-	text, want   string // output that logs returned, and output that the job printed
+	text, want   string // output that the method returned, and output that the job printed
 	droppedBytes int64  // bytes that the service reports as not stored
 	damagedBytes int64  // bytes that the service reports as damaged
 	unreadable   int    // number of parts of the reply that violate the protocol

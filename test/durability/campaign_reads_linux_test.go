@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// isDial reports whether err means that no service was listening, so that the request was not sent.
-func isDial(err error) bool {
+// isDialError reports whether err means that no service was listening, so that the request was not sent.
+func isDialError(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
 }
@@ -56,7 +56,7 @@ func (c *campaign) get(method string, params any, into any) error {
 	return json.Unmarshal(got.Result, into)
 }
 
-// campaignView is a job as the API methods list and show return it.
+// campaignView is a job as the API methods "list" and "show" return it.
 type campaignView struct {
 	testrig.Job
 	Seq        int64             `json:"seq"`
@@ -97,6 +97,7 @@ func (c *campaign) list(state string) (jobs []campaignView, err error) {
 	}
 }
 
+// read sends a request that changes nothing.
 func (a *campaignClient) read(method string, params testrig.Fields) { a.call(method, params, 0) }
 
 // wait sends a request that waits for some jobs for a limited time.
@@ -125,7 +126,7 @@ func (a *campaignClient) logs() {
 		params["follow"] = true
 		a.requester.Timeout = time.Duration(500+a.rng.IntN(3000)) * time.Millisecond
 		_, err := a.requester.Request("logs", params, func(json.RawMessage) {})
-		if !isDial(err) {
+		if !isDialError(err) {
 			a.c.count("ops logs -f")
 		}
 		return
@@ -196,8 +197,8 @@ func (a *campaignClient) changeSetting() {
 	a.call("config.set", testrig.Fields{"key": k.key, "value": k.values[a.rng.IntN(len(k.values))]}, 0)
 }
 
-// workers changes the number of workers. It sets the number to zero only for a moment.
-func (a *campaignClient) workers() {
+// changeWorkerCount changes the number of workers. It sets the number to zero only for a moment.
+func (a *campaignClient) changeWorkerCount() {
 	switch a.rng.IntN(3) {
 	case 0:
 		a.call("worker.scale", testrig.Fields{"count": 1 + a.rng.IntN(8)}, 0)
@@ -217,6 +218,7 @@ func (a *campaignClient) workers() {
 	}
 }
 
+// drain drains the service for a random time.
 func (a *campaignClient) drain() {
 	a.call("drain", testrig.Fields{}, 0)
 	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // let the drain last for a random time
@@ -229,7 +231,7 @@ func (a *campaignClient) drain() {
 	}
 }
 
-// doctor calls the API method doctor, which checks every row of the database, while the queue is busy.
+// doctor calls the API method "doctor", which checks every row of the database, while the queue is busy.
 func (a *campaignClient) doctor() {
 	got, _, answered := a.call("doctor", testrig.Fields{"verify": true}, 0)
 	if !answered || got.Error != nil {

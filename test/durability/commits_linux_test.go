@@ -131,6 +131,8 @@ func TestInterruptedFreezeIsFinished(t *testing.T) {
 	}
 }
 
+// runCommitScenario enqueues the jobs of TestKilledAtEachCommit, waits for their ends, and checks that nothing
+// is missing.
 func runCommitScenario(q *testrig.Queue) {
 	q.Helper()
 	runThroughKills(q, "schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended",

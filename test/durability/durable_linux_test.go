@@ -88,6 +88,7 @@ func TestNoAnswerBeforeFsync(t *testing.T) {
 	}
 }
 
+// These expressions match the token of a job, and the thread id at the start of a line of the trace.
 var (
 	tokenPattern = regexp.MustCompile(`tok-\d{3}-\d`)
 	pidPattern   = regexp.MustCompile(`^(\d+) +`)
@@ -261,9 +262,9 @@ func TestSmallDisk(t *testing.T) {
 	q.WaitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 }
 
-// fillDisk enqueues jobs that wait until the file gate exists and then print output. After each job it extends
-// the file filler, until the service refuses a job for lack of space. Then it fills the rest of the disk. It
-// returns the ids of the acknowledged jobs.
+// fillDisk enqueues jobs that wait until the file at the path gate exists and then print output. After each job
+// it extends the file at the path filler, until the service refuses a job for lack of space. Then it fills the
+// rest of the disk. It returns the ids of the acknowledged jobs.
 func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	f, err := os.Create(filler)
 	if err != nil {

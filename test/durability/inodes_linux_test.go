@@ -42,8 +42,8 @@ func freeInodes(t testing.TB, disk string) {
 	}
 }
 
-// readLogs returns a job's standard output as logs prints it, and the number of bytes that logs
-// reports as dropped.
+// readLogs returns a job's standard output as `queuectl logs` prints it, and the number of bytes that the
+// command reports as dropped.
 func readLogs(w *testrig.Wire, id string) (text string, dropped int64) {
 	w.Helper()
 	for line := range strings.Lines(w.MustCLI("logs", id, "--stdout", "--jsonl")) {

@@ -23,9 +23,9 @@ var killCycle = []string{"claimed", "", "start-sent", "commit", "result-received
 // killLoad runs jobs while the service is killed again and again.
 type killLoad struct {
 	*testrig.Rig
-	kills        map[string]int // number of kills, by failpoint
-	adoptedCount int            // number of times that a new service found a running long job with its pid
-	starts       []time.Duration
+	kills        map[string]int  // number of kills, by failpoint
+	adoptedCount int             // number of times that a new service found a running long job with its pid
+	starts       []time.Duration // times until a new service was ready
 	stop         atomic.Bool
 	clients      sync.WaitGroup
 	failures     chan error
@@ -138,6 +138,7 @@ func (l *killLoad) enqueueLong() {
 	}
 }
 
+// backlog returns the approximate number of acknowledged jobs that have not ended.
 func (l *killLoad) backlog() int {
 	info, err := os.Stat(filepath.Join(l.Dir, "ledger"))
 	if err != nil {

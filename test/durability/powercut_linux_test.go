@@ -20,11 +20,11 @@ import (
 
 // These constants are the sizes of the simulated disk and of its workload.
 const (
-	cutDisk    = 40 // MiB
-	cutClients = 12
-	cutEach    = 24 // number of jobs of each client
-	cutWorkers = 4
-	cutsPerRun = 250 // maximum number of simulated power cuts for one workload
+	cutDiskMiB       = 40 // size of the disk
+	cutClients       = 12
+	cutJobsPerClient = 24 // number of jobs of each client
+	cutWorkers       = 4
+	cutsPerRun       = 250 // maximum number of simulated power cuts for one workload
 )
 
 // promise is a fact that the service acknowledged. The position is the length of the disk's log at that time.
@@ -68,7 +68,7 @@ func (w *workload) recordReply(id, state, output string) {
 // service.
 func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	t.Helper()
-	w := &workload{Disk: testrig.NewDisk(t, cutDisk), sentPositions: map[string]int64{}}
+	w := &workload{Disk: testrig.NewDisk(t, cutDiskMiB), sentPositions: map[string]int64{}}
 	watchdog := time.AfterFunc(2*time.Minute, func() {
 		t.Error("the workload hangs")
 		w.Abort()
@@ -92,7 +92,7 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	for i := range cutClients {
 		clients.Go(func() {
 			a := &testrig.Requester{Q: q}
-			for k := range cutEach {
+			for k := range cutJobsPerClient {
 				if err := w.sendJob(a, fmt.Sprintf("c%d-%d", i, k), (i+k)%12); err != nil {
 					t.Errorf("client %d: %v", i, err)
 					return
@@ -175,7 +175,7 @@ func mustSucceed(a *testrig.Requester, method string, params any) error {
 	return nil
 }
 
-// numbersTo returns the numbers from 1 to n, one per line, like the command seq.
+// numbersTo returns the numbers from 1 to n, one per line, like the program seq.
 func numbersTo(n int) string {
 	var text []byte
 	for i := 1; i <= n; i++ {
@@ -191,9 +191,9 @@ type cut struct {
 	seed     uint64
 }
 
-// cuts chooses n power cuts, ordered by position. One third are spread over all writes. The rest are at an
+// chooseCuts chooses n power cuts, ordered by position. One third are spread over all writes. The rest are at an
 // acknowledgement or a few writes after it, because a missing fsync loses data there.
-func (w *workload) cuts(n int, rng *rand.Rand) (list []cut) {
+func (w *workload) chooseCuts(n int, rng *rand.Rand) (list []cut) {
 	records := records(w.Disk)
 	spread := func(at int64) int64 { // returns the end of a record, one of the four after the position at
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
@@ -329,11 +329,11 @@ func checkIntegrity(q *testrig.Queue) (verdict string) {
 	return verdict
 }
 
-// cutAll simulates n power cuts of a workload. It stops early when enough returns true for a cut.
+// cutAll simulates n power cuts of a workload. It stops early when the function enough returns true for a cut.
 func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, verdict) bool) {
 	w.Helper()
 	cutter := &cutter{records: records(w.Disk), durable: slices.Clone(w.InitialContent)}
-	for i, c := range w.cuts(n, rng) {
+	for i, c := range w.chooseCuts(n, rng) {
 		// Give each image a new name, because another mount namespace may still mount the previous image.
 		image := w.Path(fmt.Sprintf("cut.img.%d", i))
 		if err := os.WriteFile(image, cutter.contentAfter(c.position, c.kind, rand.New(rand.NewPCG(c.seed, 0))),

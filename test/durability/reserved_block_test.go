@@ -63,10 +63,12 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 	return b
 }
 
+// release lets the runner read all START frames.
 func (b *reservedBlock) release() { b.WriteFile("go", "") }
 
-// reserve enqueues the jobs in before, and 64 more jobs. It repeats this until at least 32 jobs are reserved:
-// the runner has received them but not started them.
+// reserve enqueues the jobs in before, and 64 more jobs whose parameters edit may change. If hold is true, the
+// runner delays their START frames. reserve repeats this until at least 32 jobs are reserved: the runner has
+// received them but not started them.
 func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
@@ -96,6 +98,7 @@ func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...
 	b.Fatalf("the largest block had %d jobs, want at least 32", b.reservedCount)
 }
 
+// unchanged is a function for reserve that changes no parameters.
 func unchanged(map[string]any) {}
 
 // checkRanOnce checks that every job of the block has run once. It returns the number of jobs that were
@@ -114,6 +117,7 @@ func (b *reservedBlock) checkRanOnce() int {
 	return b.reservedCount
 }
 
+// cancelReserved cancels the jobs of a block. It returns the number of reserved jobs that never started.
 func (b *reservedBlock) cancelReserved() int {
 	b.Helper()
 	b.reserve(true, unchanged)
@@ -148,6 +152,7 @@ func (b *reservedBlock) cancelReserved() int {
 	return min(neverStarted, b.reservedCount)
 }
 
+// stopWorkers stops the workers while the runner holds a block.
 func (b *reservedBlock) stopWorkers() int {
 	b.Helper()
 	b.reserve(true, unchanged)
@@ -183,6 +188,7 @@ func (b *reservedBlock) stopWorkers() int {
 	return min(neverStarted, b.reservedCount)
 }
 
+// expireReserved lets the jobs of a block expire while the runner holds the block.
 func (b *reservedBlock) expireReserved() int {
 	b.Helper()
 	var expiry time.Time

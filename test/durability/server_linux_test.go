@@ -206,8 +206,8 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	}
 }
 
-// While the database server is read-only, "status --check" and doctor report that the node cannot renew its
-// node lease. They do not advise removing the node.
+// While the database server is read-only, `queuectl status --check` and `queuectl doctor` report that the node
+// cannot renew its node lease. They do not advise removing the node.
 func TestDatabaseServerIsReadOnly(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

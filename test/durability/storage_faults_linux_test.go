@@ -79,7 +79,8 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 }
 
 // If other accounts can write to the parent directory of the jobs' private directories, the runner does not use
-// that directory. The commands status, why and doctor print the reason and the command that fixes it.
+// that directory. `queuectl status`, `queuectl why` and `queuectl doctor` print the reason and the command that
+// fixes it.
 func TestJobsDirMustBePrivate(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

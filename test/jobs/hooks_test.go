@@ -54,9 +54,9 @@ func newWebhookServer(t *testing.T, status int) *webhookServer {
 	return p
 }
 
-// received returns the ids and bodies of all requests that have arrived, and one error for each request with a
+// recordedRequests returns the ids and bodies of all requests that have arrived, and one error for each request with a
 // wrong signature.
-func (p *webhookServer) received() (ids, bodies []string, bad []error) {
+func (p *webhookServer) recordedRequests() (ids, bodies []string, bad []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ids, p.bodies, p.errs
@@ -122,7 +122,7 @@ func TestHooksOfAJob(t *testing.T) {
 }
 
 // Hooks and webhooks in the settings apply to all jobs. A webhook is delivered by a job, which is dead if the
-// delivery fails. "hook test" sends the same request as an event of a job.
+// delivery fails. `queuectl hook test` sends the same request as an event of a job.
 func TestHooksOfTheSettings(t *testing.T) {
 	to := newWebhookServer(t, http.StatusNoContent)
 	goneServer := newWebhookServer(t, http.StatusGone)
@@ -137,7 +137,7 @@ func TestHooksOfTheSettings(t *testing.T) {
 	})
 	q.MustCLI("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
 	waitHooks(q, "b", 1)
-	ids, bodies, bad := to.received()
+	ids, bodies, bad := to.recordedRequests()
 	var payload struct {
 		Type string `json:"type"`
 		Data struct {
@@ -158,7 +158,8 @@ func TestHooksOfTheSettings(t *testing.T) {
 	})
 	id := strings.TrimSpace(q.MustCLI("hook", "test", "ops"))
 	q.MustCLI("wait", id)
-	if ids, bodies, bad := to.received(); len(ids) != 2 || len(bad) != 0 || !strings.Contains(bodies[1], `"id":"test"`) {
+	if ids, bodies, bad := to.recordedRequests(); len(ids) != 2 || len(bad) != 0 ||
+		!strings.Contains(bodies[1], `"id":"test"`) {
 		t.Errorf("after a test: posted %q, %v", bodies, bad)
 	}
 	if got := q.CLI("hook", "test", "op"); got.Code != 4 || !strings.Contains(got.Stderr, `did you mean "ops"?`) {

@@ -25,7 +25,7 @@ func TestStdinMustBeARegularFile(t *testing.T) {
 	}
 }
 
-// A job that a signal ends is retried like a job that fails, and is dead after its last attempt.
+// If a signal ends a job, the job is retried like a job that fails, and is dead after its last attempt.
 func TestSignalledJobIsRetriedLikeAFailure(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

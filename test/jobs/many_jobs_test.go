@@ -23,9 +23,9 @@ func enqueueMany(w *testrig.Wire, n int, spec testrig.Fields) {
 	}
 }
 
-// enqueueWhile enqueues jobs one after another until ok returns true. It returns the number of jobs and the
+// enqueueUntil enqueues jobs one after another until ok returns true. It returns the number of jobs and the
 // time that the slowest request took. limit bounds the whole time.
-func enqueueWhile(w *testrig.Wire, limit time.Duration, ok func() bool) (times int, worst time.Duration) {
+func enqueueUntil(w *testrig.Wire, limit time.Duration, ok func() bool) (times int, worst time.Duration) {
 	w.Helper()
 	for deadline := time.Now().Add(limit); !ok(); times++ {
 		started := time.Now()
@@ -54,7 +54,7 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 		t.Logf("the last jobs were enqueued %v after their due time", delay)
 	}
 	w.WaitUntil("the jobs are about to be due", time.Minute, func() bool { return time.Until(due) < 50*time.Millisecond })
-	times, worst := enqueueWhile(w, time.Minute, func() bool { return time.Since(due) > 3*time.Second })
+	times, worst := enqueueUntil(w, time.Minute, func() bool { return time.Since(due) > 3*time.Second })
 	if times < 30/testrig.TimeoutFactor || worst > maxStepTime {
 		t.Errorf("%d enqueues, the slowest took %v", times, worst)
 	}
@@ -76,7 +76,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	// This goroutine ends before the test does, because the loop below waits for the result.
 	go func() { cleaned <- q.CLI("cleanup", "--state", "cancelled", "--days", "0") }()
 	var r testrig.Result
-	times, worst := enqueueWhile(w, time.Minute, func() bool {
+	times, worst := enqueueUntil(w, time.Minute, func() bool {
 		select {
 		case r = <-cleaned:
 			return true
@@ -93,7 +93,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	}
 }
 
-// The command enqueue prints a warning if an argument would belong to shell code, even if its output goes
+// `queuectl enqueue` prints a warning if an argument would be inserted into shell code, even if its output goes
 // to a pipe. The warning names a safe form of the command. The jobs are enqueued anyway.
 func TestEnqueueWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// scheduleView is a schedule as "schedule show" prints it in JSON.
+// scheduleView is a schedule as `queuectl schedule show` prints it in JSON.
 type scheduleView struct {
 	Name   string           `json:"name"`
 	TZ     string           `json:"tz"`
@@ -150,8 +150,8 @@ func TestScheduleOverlap(t *testing.T) {
 	q.MustCLI("cancel", "--all", "--yes")
 }
 
-// The command schedule run starts a job immediately. The id of the job contains the current second. If that id
-// is taken, the job gets an id with a suffix.
+// `queuectl schedule run` starts a job immediately. The id of the job contains the current second. If that id is
+// taken, the job gets an id with a suffix.
 func TestScheduleRunNow(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -177,8 +177,8 @@ func TestScheduleWhileKilled(t *testing.T) {
 	q.Start("--workers", "2")
 	q.MustCLI("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
 		"echo run")
-	// newest returns the time of the newest occurrence. Counting the occurrences would not work,
-	// because schedule show lists at most 20 of them.
+	// newest returns the time of the newest occurrence. Counting the occurrences would not work, because `queuectl
+	// schedule show` lists at most 20 of them.
 	newest := func() (planned time.Time) {
 		if runs := showSchedule(q, "tick").Runs; len(runs) > 0 {
 			planned = runs[0].Instant

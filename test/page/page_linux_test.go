@@ -28,8 +28,8 @@ type window struct {
 	address string
 }
 
-// openWindow opens a browser window and signs in with a link from "web open". If a script of the page reports
-// an error, the test fails.
+// openWindow opens a browser window and signs in with a link from `queuectl web open`. If a script of the page
+// reports an error, the test fails.
 func openWindow(q *testrig.Queue) *window {
 	q.Helper()
 	testrig.Long(q)

@@ -134,8 +134,8 @@ func TestPageByTLS(t *testing.T) {
 	openLink(q, renewed, q.MustCLI("web", "open"))
 }
 
-// The command web start refuses the path of a socket on which another process listens, but replaces a socket
-// file without a listener. If the socket file of the page is removed, the service creates it again.
+// `queuectl web start` refuses the path of a socket on which another process listens, but replaces a socket file
+// without a listener. If the socket file of the page is removed, the service creates it again.
 func TestPageAtASocket(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("config", "set", "web.hosts", pageName)
@@ -170,7 +170,7 @@ func TestPageAtASocket(t *testing.T) {
 	if !answers() {
 		t.Error("after a kill and a restart the socket does not answer")
 	}
-	conn, err := net.Dial("unix", q.Path("page")) // this unfinished request must not delay web stop
+	conn, err := net.Dial("unix", q.Path("page")) // this unfinished request must not delay `queuectl web stop`
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// linkSecret returns the secret in a sign-in link that "web open" has printed. It also makes the browser use
-// the host name of the link for later requests.
+// linkSecret returns the secret in a sign-in link that `queuectl web open` has printed. It also makes the
+// browser use the host name of the link for later requests.
 func linkSecret(b *testrig.Browser, open string) (secret string) {
 	b.Helper()
 	u, err := url.Parse(open)
@@ -57,6 +57,7 @@ func formToken(b *testrig.Browser) string {
 	return url.QueryEscape(token)
 }
 
+// withHost returns a function that sets the host name of a request.
 func withHost(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
 
 // The service serves no web page until a user starts the page. After a restart, a user must start it again. A
@@ -101,8 +102,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		!strings.Contains(got.Body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
-	// Browsers send a cookie to all ports of a host, so the page accepts the cookie only under its own host
-	// name.
+	// Browsers send cookies to all ports of a host, so the page accepts its cookie only under its own name.
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
 		if got := b.Request("GET", "/", "", withHost(name)); got.Code != http.StatusUnauthorized {
 			t.Errorf("the host name %s accepts the session: %d", name, got.Code)

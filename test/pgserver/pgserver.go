@@ -28,6 +28,7 @@ type Server struct {
 	databases int // number of databases that Create has created
 }
 
+// shared contains the server that Shared returns, and the lock of that server.
 var shared struct {
 	sync.Mutex
 	server *Server
@@ -81,12 +82,12 @@ func New(t testing.TB, settings ...string) *Server {
 		t.Fatal(err)
 	}
 	p := &Server{Dir: dir, Port: 5432, bin: bin}
-	p.run(t, "initdb", "-D", p.data(), "-U", "queuectl", "-A", "trust", "--no-sync", "--no-instructions")
+	p.run(t, "initdb", "-D", p.dataDir(), "-U", "queuectl", "-A", "trust", "--no-sync", "--no-instructions")
 	p.Start(t, settings...)
 	return p
 }
 
-func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
+func (s *Server) dataDir() string { return filepath.Join(s.Dir, "data") }
 
 // run runs a program of PostgreSQL and returns its output.
 func (s *Server) run(t testing.TB, name string, args ...string) (out string) {
@@ -109,7 +110,7 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 // Start starts the server and waits until it accepts connections.
 func (s *Server) Start(t testing.TB, settings ...string) {
 	t.Helper()
-	args := []string{"-D", s.data(), "-k", s.Dir, "-p", fmt.Sprint(s.Port), "-c", "listen_addresses=", "-c",
+	args := []string{"-D", s.dataDir(), "-k", s.Dir, "-p", fmt.Sprint(s.Port), "-c", "listen_addresses=", "-c",
 		"max_connections=60"}
 	for _, setting := range settings {
 		args = append(args, "-c", setting)
@@ -180,7 +181,7 @@ func (s *Server) Standby(t testing.TB, port int, settings ...string) *Server {
 		t.Fatal(err)
 	}
 	standby := &Server{Dir: dir, Port: port, bin: s.bin}
-	standby.run(t, "pg_basebackup", "-D", standby.data(), "-R", "-X", "stream", "-c", "fast", "-h", s.Dir,
+	standby.run(t, "pg_basebackup", "-D", standby.dataDir(), "-R", "-X", "stream", "-c", "fast", "-h", s.Dir,
 		"-p", fmt.Sprint(s.Port), "-U", "queuectl")
 	standby.Start(t, settings...)
 	s.setSynchronousStandbys(t, "*")
@@ -199,14 +200,14 @@ func (s *Server) setSynchronousStandbys(t testing.TB, names string) {
 // Promote turns a standby into a primary that waits for no standby.
 func (s *Server) Promote(t testing.TB) {
 	t.Helper()
-	s.run(t, "pg_ctl", "promote", "-w", "-D", s.data())
+	s.run(t, "pg_ctl", "promote", "-w", "-D", s.dataDir())
 	s.setSynchronousStandbys(t, "")
 }
 
 // AllowNetwork permits connections from a network.
 func (s *Server) AllowNetwork(t testing.TB, network string) {
 	t.Helper()
-	f, err := os.OpenFile(filepath.Join(s.data(), "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(filepath.Join(s.dataDir(), "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
 		_, err = fmt.Fprintf(f, "host all all %s trust\n", network)
 		err = errors.Join(err, f.Close())

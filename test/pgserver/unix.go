@@ -16,6 +16,7 @@ import (
 // root.
 const nobodyUID = 65534
 
+// chownToServer gives a directory to the account of the server.
 func chownToServer(dir string) error {
 	if os.Getuid() != 0 {
 		return nil
@@ -23,12 +24,14 @@ func chownToServer(dir string) error {
 	return os.Chown(dir, nobodyUID, nobodyUID)
 }
 
+// runAsServer makes a command run as the account of the server.
 func runAsServer(cmd *exec.Cmd) {
 	if os.Getuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodyUID, Gid: nobodyUID}}
 	}
 }
 
+// quitServer makes the server end immediately.
 func quitServer(cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGQUIT) }
 
 // stopOrContinue stops the server's processes and their children, or lets them continue if stopped is false.

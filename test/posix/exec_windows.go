@@ -27,6 +27,7 @@ type call struct {
 	stdout, stderr io.Writer
 }
 
+// fail prints an error and returns the exit code 1.
 func (c *call) fail(err error) int {
 	fmt.Fprintln(c.stderr, err)
 	return 1
@@ -64,6 +65,7 @@ func (c *call) open(name string) (io.ReadCloser, error) {
 	return os.Open(c.path(name))
 }
 
+// zeroReader reads zeros without end, like /dev/zero.
 type zeroReader struct{}
 
 func (zeroReader) Read(p []byte) (int, error) {
@@ -73,7 +75,7 @@ func (zeroReader) Read(p []byte) (int, error) {
 
 var backgroundCmds []*exec.Cmd // processes that run in the background
 
-// execute runs a command that is not built into the interpreter.
+// execute runs a command for the interpreter, except builtin commands.
 func execute(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
 	c := &call{args: args[1:], dir: h.Dir, stdin: h.Stdin, stdout: h.Stdout, stderr: h.Stderr}
@@ -91,6 +93,7 @@ func execute(ctx context.Context, args []string) error {
 // 255.
 var lastLongExitCode int
 
+// status returns the error with which a command reports its exit code to the interpreter.
 func status(code int) error {
 	switch {
 	case code == 0:
@@ -101,6 +104,7 @@ func status(code int) error {
 	return interp.ExitStatus(code)
 }
 
+// execute runs an internal command or a program, and returns its exit code.
 func (c *call) execute(name string) int {
 	switch name {
 	case backgroundCommand:

@@ -88,6 +88,7 @@ func shell(c *call) int {
 	return c.interpret(text, strings.Contains(flags, "e"), args)
 }
 
+// interpret runs a script and returns its exit code. strict has the effect of the flag -e.
 func (c *call) interpret(text string, strict bool, args []string) int {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "sh")
 	if err != nil {
@@ -129,8 +130,8 @@ const (
 	subshellCommand   = "\x00subshell"   // runs a text in a separate shell
 	newestPIDCommand  = "\x00newest"     // prints the pid of the newest background process
 	echoCommand       = "\x00echo"       // writes a line with a single write
-	waitCommand       = "\x00wait"
-	killCommand       = "\x00kill"
+	waitCommand       = "\x00wait"       // waits for all background processes
+	killCommand       = "\x00kill"       // ends processes
 )
 
 // rewriteForks changes a script so that background commands and subshells run in processes, as in POSIX. The
@@ -188,6 +189,7 @@ func replaceNewestPID(parts []syntax.WordPart) {
 	}
 }
 
+// source returns the text of statements.
 func source(stmts ...*syntax.Stmt) string {
 	var b strings.Builder
 	for _, s := range stmts {
@@ -199,10 +201,12 @@ func source(stmts ...*syntax.Stmt) string {
 	return b.String()
 }
 
+// word returns a text as a quoted word of a script.
 func word(text string) *syntax.Word {
 	return &syntax.Word{Parts: []syntax.WordPart{&syntax.SglQuoted{Value: text}}}
 }
 
+// words returns a command that consists of quoted words.
 func words(list ...string) *syntax.CallExpr {
 	c := &syntax.CallExpr{}
 	for _, text := range list {

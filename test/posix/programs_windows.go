@@ -413,6 +413,7 @@ func grep(c *call) int {
 	return 0
 }
 
+// substitution matches the command s of sed. The groups are the separator and the rest.
 var substitution = regexp.MustCompile(`^s(.)(.*)$`)
 
 // sed implements sed [-i] SCRIPT [FILE], where SCRIPT consists of s/PATTERN/TEXT/, /PATTERN/d and Nd.

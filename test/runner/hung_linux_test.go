@@ -212,8 +212,8 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	}
 }
 
-// If a runner hangs after it has received a job and before it has started it, another runner runs the job. This
-// is also true if the service has restarted and cannot reach the first runner.
+// If a runner hangs after it has received a job but before it has started the job, another runner runs the job.
+// This is also true if the service has restarted and cannot reach the first runner.
 func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -464,8 +464,8 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	}
 }
 
-// The command "service stop --runners" ends runners that a service has left running, and their jobs. It also
-// works if no service can start because the database is older than the runners.
+// `queuectl service stop --runners` ends runners that a service has left running, and their jobs. It also works
+// if no service can start because the database is older than the runners.
 func TestRunnersOfAnOlderDatabase(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

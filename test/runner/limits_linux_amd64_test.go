@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// memoryHog writes a program that requests 200 MB of memory from the kernel in its first instructions. The
-// program exits with 0 if it gets the memory, and with 3 if not. It is plain machine code, because the start-up
-// code of a library or a language runtime would run before the request.
-func memoryHog(t *testing.T) (path string) {
+// writeMemoryHog writes a program that requests 200 MB of memory from the kernel in its first instructions. The
+// program exits with 0 if it gets the memory, and with 3 if not. The program is plain machine code, because the
+// start-up code of a library or a language runtime would run before the request.
+func writeMemoryHog(t *testing.T) (path string) {
 	t.Helper()
 	code := []byte{
 		0x31, 0xff, // xor edi, edi: the kernel chooses the address
@@ -61,7 +61,7 @@ func memoryHog(t *testing.T) (path string) {
 // command, even if many jobs request too much memory at the same time.
 func TestNoJobEscapesItsLimitOfMemory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
-	program := memoryHog(t)
+	program := writeMemoryHog(t)
 	if id := q.MustCLI("enqueue", "-q", "--max-retries", "0", "--", program); q.CLI("wait", id).Code != 0 {
 		t.Fatalf("without a limit: %+v", q.Show(id))
 	}

@@ -65,7 +65,7 @@ func startWithLimits(q *testrig.Queue, limits string) error {
 
 // If a resource limit would make a service fail later, the service does not start, and the error names the
 // limit. If the service may open fewer descriptors than its settings need, it starts, but allows fewer
-// connections, in total and per user, and status reports that.
+// connections, in total and per user, and `queuectl status` reports that.
 func TestLowServiceLimitsAreReported(t *testing.T) {
 	for limits, wantText := range map[string]string{
 		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
@@ -230,8 +230,8 @@ func TestReadOnlyDisk(t *testing.T) {
 	}
 }
 
-// While the disk is frozen, "status --check" responds and reports the frozen disk. Once the disk continues, the
-// request that was waiting for it succeeds.
+// While the disk is frozen, `queuectl status --check` responds and reports the frozen disk. Once the disk
+// continues, the request that was waiting for it succeeds.
 func TestFrozenDisk(t *testing.T) {
 	testrig.Long(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
@@ -291,8 +291,8 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 	}
 }
 
-// The command enqueue names the limits of a job that are not enforced. With --require-limits, it refuses such a
-// job and stores nothing. The command doctor warns of each limit that is not enforced, and says how the other
+// `queuectl enqueue` names the limits of a job that are not enforced. With --require-limits, it refuses such a
+// job and stores nothing. `queuectl doctor` warns of each limit that is not enforced, and says how the other
 // limits are enforced.
 func TestUnenforcedLimitsAreReported(t *testing.T) {
 	t.Parallel()
@@ -366,7 +366,8 @@ func TestUnenforcedLimitsAreReported(t *testing.T) {
 	}
 }
 
-// totalEnqueued returns the total number of jobs ever enqueued, as reported in the JSON of status.
+// totalEnqueued returns the total number of jobs ever enqueued, which the JSON output of `queuectl status`
+// contains.
 func totalEnqueued(t *testing.T, status string) (n int64) {
 	t.Helper()
 	var st struct{ Enqueued int64 }
@@ -377,7 +378,7 @@ func totalEnqueued(t *testing.T, status string) (n int64) {
 }
 
 // The limits nice, nofile and no_new_privileges apply to each attempt of a job, also after an edit of another
-// field. The command show prints each limit next to the amount that the job used.
+// field. `queuectl show` prints each limit next to the amount that the job used.
 func TestLimitsApplyToEachAttempt(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	id := q.MustCLI("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus",

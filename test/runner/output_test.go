@@ -21,16 +21,17 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// piece is one piece of output, in the format that logs --jsonl prints.
+// piece is one piece of output, in the format that `queuectl logs --jsonl` prints.
 type piece struct {
 	Attempt int
 	Stream  string
 	At      time.Time
 	Text    string
 	Base64  []byte
-	Dropped int64
+	Dropped int64 // number of bytes that were not kept
 }
 
+// pieces returns the output that `queuectl logs --jsonl` prints.
 func pieces(q *testrig.Queue, args ...string) (list []piece) {
 	q.Helper()
 	out := q.MustCLI(append([]string{"logs", "--jsonl"}, args...)...)
@@ -141,7 +142,7 @@ func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	}
 }
 
-// The command logs -f prints output while the job runs, for all of its attempts. The command show prints the
+// `queuectl logs -f` prints output while the job runs, for all of its attempts. `queuectl show` prints the
 // output up to now.
 func TestFollow(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -176,7 +177,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// The command logs -f --queue prints the output of the queue's running jobs and of jobs that start later. It
+// `queuectl logs -f --queue` prints the output of the queue's running jobs and of jobs that start later. It
 // prints each attempt once, even a short one, and nothing from other queues or earlier jobs.
 func TestFollowAQueue(t *testing.T) {
 	testrig.Long(t)
@@ -221,7 +222,7 @@ func TestFollowAQueue(t *testing.T) {
 	}
 }
 
-// The command logs can print one attempt, one stream or only the last lines, and can add timestamps.
+// `queuectl logs` can print one attempt, one stream or only the last lines, and can add timestamps.
 func TestLogsPick(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -326,8 +327,8 @@ func TestRemovedOutputDirIsRecreated(t *testing.T) {
 	}
 }
 
-// The command logs omits damaged bytes of an output file. It prints the rest, reports which bytes are missing,
-// in text and in JSON, and fails.
+// `queuectl logs` omits damaged bytes of an output file. It prints the rest, reports which bytes are missing, in
+// text and in JSON, and fails.
 func TestLogsReportsDamage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -375,7 +376,7 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 }
 
-// The command logs omits damaged bytes of an output file while the job runs, and also after the job has ended.
+// `queuectl logs` omits damaged bytes of an output file while the job runs, and also after the job has ended.
 func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()

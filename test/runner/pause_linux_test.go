@@ -53,6 +53,8 @@ func TestPausedForkingTreesStop(t *testing.T) {
 	t.Run("by control group", func(t *testing.T) { checkTreesPaused(t, delegatedQueue(t), false) })
 }
 
+// checkTreesPaused checks the promises of TestPausedForkingTreesStop. If stopped is true, each process of a
+// paused tree is stopped by a signal.
 func checkTreesPaused(t *testing.T, q *testrig.Queue, stopped bool) {
 	t.Parallel()
 	q.Start("--workers", "2")

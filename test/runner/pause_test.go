@@ -55,8 +55,9 @@ func waitElapsed(q *testrig.Queue, since time.Time, length time.Duration) {
 	q.WaitUntil("time passes", length+time.Second, func() bool { return time.Since(since) > length })
 }
 
-// A paused job and its child do not run, even if the service is killed and restarted in the meantime. The job keeps
-// its worker and its state, and show reports who paused it and when. After a resume the job continues.
+// A paused job and its child do not run, even if the service is killed and restarted in the meantime. The job
+// keeps its worker and its state, and `queuectl show` reports who paused it and when. After a resume the job
+// continues.
 func TestPauseAndResume(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -146,8 +147,8 @@ func TestPauseStopsTheClocks(t *testing.T) {
 }
 
 // Only running jobs can be paused. For other jobs, the error names an alternative. A dry run only counts the
-// jobs. A signal that a user sends to a paused job resumes the job. The command requeue starts a new attempt of
-// a paused job, and the new attempt is not paused.
+// jobs. A signal that a user sends to a paused job resumes the job. `queuectl requeue` starts a new attempt of a
+// paused job, and the new attempt is not paused.
 func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -191,7 +192,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 }
 
 // While all jobs are paused, no job starts or runs, even after a restart, and commands report the pause. After
-// "resume --all", jobs that were also paused individually stay paused.
+// `queuectl resume --all`, jobs that were also paused individually stay paused.
 func TestPauseAll(t *testing.T) {
 	testrig.Long(t)
 	q := testrig.StartQueue(t, "--workers", "3")
@@ -260,9 +261,9 @@ func TestPauseAll(t *testing.T) {
 	waitTicking(q, "a")
 }
 
-// A stop of the service does not wait for paused jobs. If a job was paused individually, it is held, so that
-// the next service does not run it. If a job was paused only by "pause --all", it is pending, and starts after
-// "resume --all".
+// A stop of the service does not wait for paused jobs. If a job was paused individually, it is held, so that the
+// next service does not run it. If a job was paused only by `queuectl pause --all`, it is pending, and starts
+// after `queuectl resume --all`.
 func TestStopOfPausedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()

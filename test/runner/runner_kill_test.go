@@ -40,9 +40,9 @@ note S
 eval "$1"
 `
 
-// trees contains a queue whose workers all run process trees. The runner has received more jobs, which wait for
+// treeQueue contains a queue whose workers all run process trees. The runner has received more jobs, which wait for
 // a worker.
-type trees struct {
+type treeQueue struct {
 	*testrig.Rig
 	requester   *testrig.Requester
 	firstPIDs   map[string]int // pids of the first attempts, by job id
@@ -52,7 +52,7 @@ type trees struct {
 // startTreesWithReserve starts the process trees and waits until the runner also has jobs in reserve: it has
 // received them before it can start them. On a slow machine the service may send none; the function then starts
 // again.
-func startTreesWithReserve(t *testing.T) *trees {
+func startTreesWithReserve(t *testing.T) *treeQueue {
 	t.Helper()
 	for range 4 {
 		r := startTrees(t)
@@ -70,18 +70,19 @@ func startTreesWithReserve(t *testing.T) *trees {
 	return nil
 }
 
-func startTrees(t *testing.T) *trees {
+// startTrees starts a process tree of each shape on its own worker, and enqueues more jobs.
+func startTrees(t *testing.T) *treeQueue {
 	t.Helper()
-	r := &trees{Rig: testrig.NewRig(t, testrig.PrefetchTag), firstPIDs: map[string]int{}}
+	r := &treeQueue{Rig: testrig.NewRig(t, testrig.PrefetchTag), firstPIDs: map[string]int{}}
 	r.Env = []string{"QUEUECTL_FAILPOINTS=" + testrig.PrefetchFailpoints}
 	r.requester = &testrig.Requester{Q: r.Queue}
 	r.WriteFile("tree.sh", treeScript)
 	r.Start("--workers", "1")
 	r.requester.WarmUp(len(treeShapes) + 2)
-	jobs := []map[string]any{r.tree("on-dead", treeShapes["plain"]), r.tree("on-hold", treeShapes["plain"])}
+	jobs := []map[string]any{r.treeParams("on-dead", treeShapes["plain"]), r.treeParams("on-hold", treeShapes["plain"])}
 	jobs[0]["on_lost"], jobs[1]["on_lost"] = "dead", "hold"
 	for id, shape := range treeShapes {
-		jobs = append(jobs, r.tree(id, shape))
+		jobs = append(jobs, r.treeParams(id, shape))
 	}
 	r.requester.Batch(jobs...)
 	r.WaitUntil("all trees have grown", 10*time.Second, func() bool {
@@ -93,19 +94,20 @@ func startTrees(t *testing.T) *trees {
 	}
 	jobs = nil
 	for n := range 30 {
-		jobs = append(jobs, r.tree(fmt.Sprintf("behind%d", n), ""))
+		jobs = append(jobs, r.treeParams(fmt.Sprintf("behind%d", n), ""))
 	}
 	r.reservedIDs = r.requester.Batch(jobs...)
 	return r
 }
 
-func (r *trees) tree(id, shape string) map[string]any {
+// treeParams returns the parameters of a job with the given shape.
+func (r *treeQueue) treeParams(id, shape string) map[string]any {
 	return map[string]any{"id": id, "argv": []string{testrig.ToolPath("sh"), r.Path("tree.sh"), shape},
 		"env": map[string]string{"RIG": r.Dir}, "cwd": r.Dir}
 }
 
 // heldLocks returns the ids of the jobs whose process trees still exist, which it detects by their locks.
-func (r *trees) heldLocks() (held []string) {
+func (r *treeQueue) heldLocks() (held []string) {
 	r.Helper()
 	locks, _ := filepath.Glob(filepath.Join(r.Dir, "locks", "*"))
 	for _, lock := range locks {
@@ -117,7 +119,7 @@ func (r *trees) heldLocks() (held []string) {
 }
 
 // checkOutcomes waits until all jobs have ended, and checks how each of them ended.
-func (r *trees) checkOutcomes() {
+func (r *treeQueue) checkOutcomes() {
 	r.Helper()
 	r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
 		return r.QueryInt(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
@@ -147,9 +149,9 @@ func (r *trees) checkOutcomes() {
 }
 
 // runNewJob runs a new job. It returns the time from since to the end of that job.
-func (r *trees) runNewJob(since time.Time) time.Duration {
+func (r *treeQueue) runNewJob(since time.Time) time.Duration {
 	r.Helper()
-	job := r.tree("fresh", "")
+	job := r.treeParams("fresh", "")
 	job["priority"] = 10
 	r.requester.Batch(job)
 	r.WaitUntil("a new job is done", 10*time.Second, func() bool {
@@ -218,7 +220,7 @@ func TestServiceAndRunnerKilledTogether(t *testing.T) {
 
 // checkLostAndReturned checks that the running jobs were lost, and that jobs that had not started were returned
 // to the queue. Call it before other jobs run.
-func (r *trees) checkLostAndReturned() {
+func (r *treeQueue) checkLostAndReturned() {
 	r.Helper()
 	if n := r.QueryInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {
 		r.Errorf("%d jobs are still leased", n)

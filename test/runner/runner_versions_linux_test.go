@@ -15,10 +15,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// oldestCompatible returns a commit: that of the oldest program that can open the current database and exchange
-// messages with current runners. This is the commit that last changed the schema or the messages. The schema
-// was in store/sql before. A commit that only moves these files does not count. Without a git history,
-// oldestCompatible returns "".
+// oldestCompatible returns the commit of the oldest program that can open the current database and exchange
+// messages with current runners. This is the commit that last changed the schema or the messages. Earlier
+// commits have the schema in store/sql. A commit that only moves these files does not count. Without a git
+// history, oldestCompatible returns "".
 func oldestCompatible() string {
 	out, _ := exec.Command("git", "-C", testrig.Root(), "log", "-1", "--format=%H", "--diff-filter=M", "--",
 		"store/database/schema.go", "store/sql/schema.go", "runner/wire/fields.go").Output()

@@ -47,6 +47,7 @@ func injectShortage(q *testrig.Queue, calls, fault, file string) (stop func()) {
 	return stop
 }
 
+// injectedPattern matches the line that strace writes for a failure. The group is the time.
 var injectedPattern = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
 
 // injectedFailures returns the times of the failures that injectShortage has caused and recorded in file.
@@ -224,9 +225,9 @@ func setLimit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 	return func() { set(old) }
 }
 
-// If a job cannot start and the fault is its own, such as a missing program, the start counts as an attempt.
-// The job gets the exit code that a shell would return, and an error with the reason. If its program cannot be
-// executed, the job is not retried. A program that another process has open for writing is an exception.
+// If a job cannot start and the fault is its own, such as a missing program, the start counts as an attempt. The
+// job gets the exit code that a shell would return, and an error with the reason. If its program cannot be
+// executed, the job is not retried, except if another process has the program open for writing.
 func TestJobsOwnFaultUsesAttempts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()

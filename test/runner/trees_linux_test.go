@@ -127,8 +127,8 @@ func TestNoZombies(t *testing.T) {
 	})
 }
 
-// However a job is ended, all its processes get the whole time kill_after to end by themselves. This also
-// applies to processes that outlive the shell of the job.
+// However a job is ended, all its processes get the time in kill_after to end by themselves. This also applies
+// to processes that outlive the shell of the job.
 func TestGraceAppliesToTheTree(t *testing.T) {
 	testrig.Long(t)
 	t.Parallel()

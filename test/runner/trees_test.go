@@ -43,7 +43,7 @@ func checkTreeGone(t *testing.T, name, lock, marker string) {
 	}
 }
 
-// When cancel returns, the whole process tree has ended.
+// When `queuectl cancel` returns, the whole process tree has ended.
 func TestCancelEndsTrees(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "6")
 	w := q.Dial()

@@ -27,7 +27,7 @@ func waitAttached(s *testrig.TerminalSession) {
 	})
 }
 
-// attach calls the API method attach, which types into a job's terminal. code is "" if there is no error.
+// attach calls the API method "attach", which types into a job's terminal. code is "" if there is no error.
 func attach(w *testrig.Wire, params testrig.Fields) (got struct{ Attempt, Taken int }, code string) {
 	w.Helper()
 	a := w.Call("attach", params)
@@ -79,8 +79,8 @@ func TestTTYWithoutAClientTerminal(t *testing.T) {
 	}
 }
 
-// A job with a terminal cannot have another input. The API method attach accepts only jobs that are running and
-// have a terminal.
+// A job with a terminal cannot have another input. The API method "attach" accepts only jobs that are running
+// and have a terminal.
 func TestTTYRefusals(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -380,7 +380,7 @@ func TestTreesOfTerminals(t *testing.T) {
 	}
 	checkGone("lost", pids)
 
-	// When the terminal closes, the processes of its session get SIGHUP. The command leaveBehind starts a
+	// When the terminal closes, the processes of its session get SIGHUP. The shell command in leaveBehind starts a
 	// process in another session, which SIGHUP does not reach.
 	leaveBehind := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
 	id = w.Enqueue(testrig.Fields{"command": leaveBehind, "tty": true})

@@ -63,8 +63,8 @@ func TestScreenPrograms(t *testing.T) {
 	}
 }
 
-// The output of a terminal is stored unchanged. The commands logs and show, and the last line of output in
-// overviews, print it as plain text. With --raw or in JSON, it is complete.
+// The output of a terminal is stored unchanged. `queuectl logs`, `queuectl show` and the last line of output in
+// overviews print it as plain text. With --raw or in JSON, it is complete.
 func TestOutputOfATerminalIsReadable(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
@@ -107,8 +107,8 @@ func TestOutputOfATerminalIsReadable(t *testing.T) {
 	})
 }
 
-// On a terminal, logs -f also shows the unfinished last line, such as a question, and replaces it when it
-// changes.
+// On a terminal, `queuectl logs -f` also shows the unfinished last line, such as a question, and replaces it
+// when it changes.
 func TestFollowedTerminalShowsQuestions(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	id := q.Dial().Enqueue(testrig.Fields{"command": `printf '\033[?2004h10%%'; ` + q.WaitForFileCommand("one") +

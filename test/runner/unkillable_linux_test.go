@@ -23,7 +23,7 @@ func stuckQueue(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.F
 	return q, d, testrig.Fields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
 }
 
-// health returns the number of busy and idle workers and the health of the service, as the API method status
+// health returns the number of busy and idle workers and the health of the service, as the API method "status"
 // reports them.
 func health(w *testrig.Wire) (busy, idle int, health string) {
 	w.Helper()
@@ -50,6 +50,7 @@ func TestUnkillableJob(t *testing.T) {
 	})
 }
 
+// checkUnkillable checks the promises of TestUnkillableJob for a job.
 func checkUnkillable(q *testrig.Queue, d *testrig.Disk, spec testrig.Fields) {
 	w := q.Dial()
 	id := w.Enqueue(spec)

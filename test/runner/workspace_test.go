@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// workspaceJob contains members of "show --json". The progress and the result come from files in the job's
-// private directory.
+// workspaceJob contains members of a job that `queuectl show --json` prints. The progress and the result come
+// from files in the job's private directory.
 type workspaceJob struct {
 	State    string          `json:"state"`
 	Error    string          `json:"error"`
@@ -41,7 +41,7 @@ func showWorkspaceJob(q *testrig.Queue, id string) (j workspaceJob) {
 	return j
 }
 
-// runToEnd enqueues a job, waits for its end and returns it as show prints it.
+// runToEnd enqueues a job, waits for its end and returns it as `queuectl show` prints it.
 func runToEnd(q *testrig.Queue, args ...string) workspaceJob {
 	q.Helper()
 	id := q.MustCLI(append([]string{"enqueue", "--max-retries", "0"}, args...)...)
@@ -117,8 +117,8 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	}
 }
 
-// The result that a job writes is stored if it is valid JSON. If it is not, show says why. The job's exit code
-// alone decides its outcome.
+// The result that a job writes is stored if it is valid JSON. If it is not, `queuectl show` says why. The job's
+// exit code alone decides its outcome.
 func TestJobsResultIsStored(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -160,7 +160,7 @@ func TestJobsResultIsStored(t *testing.T) {
 	}
 }
 
-// A job reports its progress with a file or with the command progress. All commands that show the job show the
+// A job reports its progress with a file or with `queuectl progress`. All commands that show the job show the
 // progress, also after a restart of the service. The last progress stays with the job after its end.
 func TestJobsProgressIsShown(t *testing.T) {
 	t.Parallel()
@@ -227,8 +227,8 @@ func TestProgressOfAShortJob(t *testing.T) {
 	}
 }
 
-// The service publishes the progress of a job at most twice a second, however often the job writes it, and
-// keeps the last value. If a user runs the command progress outside a job, it explains how to use it.
+// The service publishes the progress of a job at most twice a second, however often the job writes it, and keeps
+// the last value. If a user runs `queuectl progress` outside a job, it explains how to use it.
 func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -336,8 +336,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// After a job has deferred itself, the command list and the field run_at show the time of its next
-// attempt.
+// After a job has deferred itself, `queuectl list` and the field run_at show the time of its next attempt.
 func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -151,7 +151,7 @@ box_gone() {
 	box_name=
 }
 
-# unit UNIT PROPERTY, and unit_is UNIT PROPERTY VALUE.
+# unit UNIT PROPERTY prints a property of a unit. unit_is UNIT PROPERTY VALUE compares it.
 unit() { box systemctl show -p "$2" --value "$1"; }
 unit_is() { same "$3" "$(unit "$1" "$2")"; }
 

@@ -34,7 +34,7 @@ q() {
 job() { q root show "$1" --json | jq -r "$2"; }
 job_is() { same "$3" "$(job "$1" "$2")"; }
 
-# in_state STATE ID... and ended ID... succeed if all the jobs are in that state or have ended.
+# in_state STATE ID... succeeds if all these jobs are in the state, and ended ID... if they have ended.
 in_state() {
 	local want=$1 id
 	shift
@@ -57,7 +57,7 @@ replaced() {
 	[ "$now" != 0 ] && [ "$now" != "$1" ] && unit_is "$service" ActiveState active && answers
 }
 
-# members UNIT lists the processes in its cgroup and below, by their pids in the box.
+# members UNIT lists the processes in the unit's cgroup and below, by their pids in the box.
 members() {
 	local group
 	group=$(unit "$1" ControlGroup)

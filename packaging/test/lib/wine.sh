@@ -5,7 +5,7 @@ export WINEPREFIX=$work/prefix WINEARCH=win64 WINEDEBUG=-all DISPLAY= WINEDLLOVE
 c=$WINEPREFIX/drive_c
 holder=
 
-# make_prefix creates it, with the library that every Go program needs and Wine lacks.
+# make_prefix creates the prefix, with the library that every Go program needs and Wine lacks.
 make_prefix() {
 	timeout 180 wine wineboot -i >/dev/null 2>&1
 	wine reg add 'HKCU\Software\Wine\Drivers' /v Graphics /d null >/dev/null 2>&1 # without a screen, only this driver creates windows

@@ -14,14 +14,14 @@ q root config set max_running_per_user 4 >/dev/null
 q root config set kill_after 1s >/dev/null
 
 cat >"$box_dir/lease.pl" <<'PERL'
-# holds a lease on a file: a process that opens it in a conflicting way waits or gets EAGAIN
+# lease.pl holds a lease on a file: a process that opens it in a conflicting way waits or gets EAGAIN.
 $SIG{IO} = "IGNORE"; $| = 1;
 open my $f, "<", $ARGV[0] or die "$!\n";
 fcntl($f, 1024, 1) or die "lease: $!\n";
 print "leased\n"; sleep 600;
 PERL
 cat >"$box_dir/readers.pl" <<'PERL'
-# opens a hundred connections and keeps sending 64 list requests on each, for the given number of seconds
+# readers.pl opens a hundred connections. For the given number of seconds, it keeps sending 64 list requests on each.
 use Socket; use IO::Handle; use IO::Select;
 my $end = time + $ARGV[0]; my $all = IO::Select->new;
 my $lists = join "", map qq({"id":$_,"method":"list","params":{}}\n), 1 .. 64;
@@ -46,7 +46,7 @@ my $frame = pack("V", length $body) . $body;
 open my $t, ">>", $to or die "$to: $!\n"; binmode $t; syswrite $t, pack("V", crc($frame)) . $frame;
 PERL
 cat >"$box_dir/silent.pl" <<'PERL'
-# creates runner directories below the first argument that look alive; their sockets never answer
+# silent.pl creates directories like those of live runners, below the first argument. Their sockets never answer.
 use Socket; use Fcntl ":flock"; $| = 1; my @keep;
 for my $n (1 .. 12) {
 	my $d = "$ARGV[0]/" . (70000 + $n) . ".abc$n"; mkdir $d or die "$d: $!\n";

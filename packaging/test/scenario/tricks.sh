@@ -33,7 +33,7 @@ fingerprint() {
 before=$(fingerprint)
 
 tricks=0
-# A job of alice in a directory, with a file as standard input, or with a program.
+# These functions run a job of alice: in a directory, with a file as standard input, or with a program.
 in_dir() { as alice queuectl run --max-retries 0 --cwd "$1" -- sh -c 'pwd -P; ls; cat secret' ; }
 fed() { as alice queuectl run --max-retries 0 --stdin-file "$1" -- cat; }
 program() { as alice queuectl run --max-retries 0 -- "$@"; }

@@ -68,7 +68,7 @@ promise 'service uninstall --user succeeds' eve queuectl service uninstall --use
 promise '... also a second time' eve queuectl service uninstall --user
 promise '... the unit is gone' as eve test ! -e .config/systemd/user/queuectl.service
 promise '... the queue is kept' as eve test -f .local/state/queuectl/queuectl.db
-# --- the same without a unit: a service that run starts in the background
+# --- the same without a unit: a service that `queuectl run` starts in the background
 promise 'run starts a service in the background, which runs the job' same fine "$(eve queuectl run -- echo fine)"
 in_its_group by-the-way
 scope_of() { box_sh "sed -n 's/^0:://p' /proc/$(box pgrep -u eve -f '^[^ ]*queuectl runner --dir' | head -n 1)/cgroup"; }

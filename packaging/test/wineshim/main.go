@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	// The library has one function. It forwards calls to the target, a function of Wine.
 	library  = "bcryptprimitives.dll"
 	function = "ProcessPrng"
 	target   = "advapi32.SystemFunction036"
