@@ -49,7 +49,7 @@ func FileSystemOf(dir string) (fileSystem, error) {
 	return fileSystem{Name: fmt.Sprintf("a local file system (%#x)", magic)}, nil
 }
 
-// RefusedFileSystems lists the file systems that are refused.
+// RefusedFileSystems lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string {
 	names := map[string]bool{}
 	for _, f := range fileSystems {
