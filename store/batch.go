@@ -11,20 +11,20 @@ import (
 // Batches accepts the frames of a batch that is too large for one Request.
 type Batches interface {
 	// StageBatch stores one frame: a part of a batch's jobs. Request.Batch is the name of the batch. Claims,
-	// lists and counts ignore its jobs, but no other job can get their ids. Enqueue with the same Batch commits
-	// all frames; the drafts of that request are the last frame, or it has none. Before the commit,
+	// lists and counts ignore the staged jobs, but no other job can get their ids. Enqueue with the same Batch
+	// commits all frames; if that request has drafts, they are the last frame. Before the commit,
 	// MaxPendingPerUser is the only limit that counts the jobs.
 	//
-	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client
-	// can repeat the commit. A batch is discarded if its next frame does not come within StagingTimeout, or if
-	// it is not committed when the store is closed. StageBatch then returns ErrBatchDiscarded for further
-	// frames of the batch.
+	// If the jobs do not fit in MaxPending, the commit is rejected and the batch stays staged, so the client can
+	// repeat the commit. A batch is discarded if its next frame does not come within StagingTimeout, or if it is
+	// not committed when the store is closed. StageBatch then returns ErrBatchDiscarded for further frames of the
+	// batch.
 	StageBatch(ctx context.Context, r Request) (Receipt, error)
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batch string) error
 	// ApplyBatch moves the next frame of a committed batch into the queue; batch is the value of Receipt.Batch.
 	// The result more reports whether there may be further frames. If the caller stops calling ApplyBatch,
-	// Promote moves the frames that are left; opening the store does the same.
+	// Promote or the next opening of the store moves the other frames.
 	ApplyBatch(ctx context.Context, batch int64) (more bool, err error)
 }
 
@@ -32,7 +32,7 @@ type Batches interface {
 const (
 	MaxStagedBatches = 16               // limit of the staged batches of one user
 	MaxStagedJobs    = 1_000_000        // limit of the jobs of one batch
-	MaxStagedIDs     = 1_000_000        // jobs whose id the client chose, in all batches of one user
+	MaxStagedIDs     = 1_000_000        // limit of the jobs with an id that the client chose, in all batches of one user
 	StagingTimeout   = 10 * time.Minute // a batch is discarded if no frame comes for this time
 	// DiscardedNameRetention is the minimum time for which the store remembers the name of a discarded batch.
 	DiscardedNameRetention = 24 * time.Hour

@@ -22,18 +22,18 @@ type Cluster interface {
 	// RenewNodeLease renews the node's lease, which then lasts at least for NodeLeaseDuration from the call
 	// of RenewNodeLease. It also stores load, which the other nodes can read; see NodeState.
 	RenewNodeLease(ctx context.Context, load Load) (Membership, error)
-	// TakeOver transfers up to MaxTakenOverLeases leases of nodes whose node lease has ended to this node, each with
-	// a new fence. The caller must settle them as lost.
+	// TakeOver transfers leases to this node, each with a new fence: up to MaxTakenOverLeases leases of nodes
+	// whose node lease has ended. The caller must settle them as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
 	// IsDrained reports whether this node must not claim jobs.
 	IsDrained(ctx context.Context) (bool, error)
-	// ChangeHints returns a channel that receives a hint when another node may have changed shared data, like
-	// settings, until the store is closed.
+	// ChangeHints returns a channel. Until the store is closed, the channel receives a hint when another node may
+	// have changed shared data, such as settings.
 	ChangeHints() <-chan struct{}
 	// Nodes lists nodes in the order of their names: at most MaxNodesPage nodes, with names after the parameter
 	// after.
 	Nodes(ctx context.Context, after string) ([]NodeState, error)
-	// DrainNode makes a node stop claiming jobs, or claim again.
+	// DrainNode makes a node stop claiming jobs if on is true, and lets it claim again otherwise.
 	DrainNode(ctx context.Context, name string, on bool) error
 	// RemoveNode deletes a node whose service does not run.
 	RemoveNode(ctx context.Context, name string) error
@@ -77,7 +77,7 @@ type NodeState struct {
 type Load struct {
 	Workers       int `json:"workers"`
 	EndedAttempts int `json:"ended,omitempty"` // attempts that ended in the last minute
-	// EndedByQueue contains the part of EndedAttempts in each queue, for the MaxLoadQueues busiest queues.
+	// EndedByQueue splits EndedAttempts by queue. It contains the MaxLoadQueues busiest queues.
 	EndedByQueue map[string]int `json:"ended_of,omitempty"`
 }
 

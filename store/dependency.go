@@ -2,7 +2,7 @@ package store
 
 import "github.com/queuectl/queuectl/queue"
 
-// DependencyLink is a job at the other end of a dependency, past or present.
+// DependencyLink is a dependency of a job, past or present. It describes the job at the other end.
 type DependencyLink struct {
 	Seq       int64       // number of the job at the other end
 	ID        string      // "" if the job at the other end was removed

@@ -22,8 +22,8 @@ type Events interface {
 	Watch(seqs []int64) *JobWatch
 }
 
-// JobWatch reports changes of some jobs. C receives a value when ChangedJobs has jobs to return; several
-// changes may share one value. One goroutine uses the watch and stops it at the end.
+// JobWatch reports changes of some jobs. C receives a value when ChangedJobs has jobs to return; one value may
+// announce several changes. Only one goroutine may use a watch. It must call Stop at the end.
 type JobWatch struct {
 	C <-chan struct{}
 
@@ -62,7 +62,7 @@ func (w *JobWatch) Stop() {
 	}
 }
 
-// Watchers contains the watches of one store. The zero value has none.
+// Watchers contains the watches of one store. The zero value contains no watches.
 type Watchers struct {
 	mu    sync.Mutex
 	bySeq map[int64][]*JobWatch // guarded by mu
@@ -84,7 +84,7 @@ func (ws *Watchers) Watch(seqs []int64) *JobWatch {
 	}
 	for _, seq := range w.seqs {
 		ws.bySeq[seq] = append(ws.bySeq[seq], w)
-		w.noteLocked(seq)
+		w.markChangedLocked(seq)
 	}
 	return w
 }
@@ -95,7 +95,7 @@ func (ws *Watchers) Notify(seqs ...int64) {
 	defer ws.mu.Unlock()
 	for _, seq := range seqs {
 		for _, w := range ws.bySeq[seq] {
-			w.noteLocked(seq)
+			w.markChangedLocked(seq)
 		}
 	}
 }
@@ -108,8 +108,8 @@ func (ws *Watchers) NotifyAll() {
 	ws.Notify(seqs...)
 }
 
-// noteLocked makes the next ChangedJobs return a job.
-func (w *JobWatch) noteLocked(seq int64) {
+// markChangedLocked adds a job to those that the next call of ChangedJobs returns.
+func (w *JobWatch) markChangedLocked(seq int64) {
 	if !w.isChanged[seq] {
 		w.isChanged[seq] = true
 		w.changed = append(w.changed, seq)

@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// received reports whether a value was waiting in w.C, and removes it from the channel.
 func received(w *JobWatch) bool {
 	select {
 	case <-w.C:

@@ -7,13 +7,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Forecast returns which jobs start next, and what keeps the others from starting. No method changes
+// Forecast predicts which jobs start next, and shows what keeps other jobs from starting. No method changes
 // anything.
 type Forecast interface {
-	// WaitReasons returns, by seq, the gates without room that keep jobs from starting. It checks jobs that are
-	// pending or failed, due and not leased, and does not consider workers. A job that the next claim may
-	// take has no obstacles. For a job that is not due, only a pause of its queue is an obstacle. The map has
-	// no entry for a job without obstacles, or for a seq without a job.
+	// WaitReasons returns, by seq, what keeps jobs from starting: gates without room, and pauses of queues. It
+	// checks jobs that are pending or failed, due and not leased. It does not check whether a worker is free. For
+	// a job that is not due, only a pause of its queue is a reason. The map has no entry for a job that the next
+	// claim may take, or for a seq without a job.
 	WaitReasons(ctx context.Context, seqs []int64) (map[int64][]WaitReason, error)
 	// Simulate returns up to n jobs that claims would take next if n workers were free now. It changes
 	// nothing.
@@ -33,7 +33,7 @@ type WaitReason struct {
 	Usage       int
 	Limit       int
 	NeededUnits int          // units that the job needs
-	OpensAt     queue.Millis // for a rate: when the oldest start leaves the period, which makes room; 0 if unknown
+	OpensAt     queue.Millis // for a rate: when its oldest start is too old to count; 0 if unknown
 	Paused      bool         // the queue is paused
 	// KeptForOtherJob reports that the resource has enough free units, but they are kept for another job. That job
 	// ranks first in the same queue and needs more units than are free.
@@ -50,8 +50,7 @@ type WaitingPriority struct {
 	IsUpperBound bool
 }
 
-// MaxWaitingPriority is below the largest int64, so that adding the points that waiting jobs gain from each
-// new job cannot overflow.
+// MaxWaitingPriority is below the largest int64, so that adding points for waiting cannot overflow.
 const MaxWaitingPriority = math.MaxInt64 / 2
 
 // Simulation contains the jobs that claims would take next, in order.

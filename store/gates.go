@@ -57,12 +57,12 @@ type Node struct {
 	UnknownUIDs map[int]bool   // uids whose jobs the node does not claim, because it lacks their accounts
 }
 
-// MatchesSelector reports whether the node matches a job's node selector. The selector on is a node's name, or
+// MatchesSelector reports whether the node matches a job's node selector. A selector is a node's name, or
 // label=value.
-func (n *Node) MatchesSelector(on string) bool {
-	label, value, labelled := strings.Cut(on, "=")
+func (n *Node) MatchesSelector(selector string) bool {
+	label, value, labelled := strings.Cut(selector, "=")
 	if !labelled {
-		return on == n.Name
+		return selector == n.Name
 	}
 	own, found := n.Labels[label]
 	return found && own == value

@@ -23,7 +23,8 @@ type Inbox interface {
 	// RejectSubmission marks a submission that cannot be enqueued as rejected, with the reason. The
 	// newest MaxRejectedSubmissions of each role are kept.
 	RejectSubmission(ctx context.Context, n int64, why string) error
-	// SubmissionHints returns a channel that receives a hint when new submissions may exist, until ctx ends.
+	// SubmissionHints returns a channel. Until ctx ends, the channel receives a hint when new submissions may
+	// exist.
 	SubmissionHints(ctx context.Context) <-chan struct{}
 }
 

@@ -5,8 +5,8 @@ import "context"
 // Owners keeps the names of the users who have enqueued jobs, because the system may give the uid of a
 // removed account to another one.
 type Owners interface {
-	// Owners returns the name that each uid had when it first enqueued a job. It lists former owners under
-	// uids below 0. moving lists the former owners whose jobs may not all have their new uid yet.
+	// Owners returns the name that each uid had when it first enqueued a job. It lists former owners under uids
+	// below 0. moving lists the uids that may still have jobs of a former owner, because Disown has not finished.
 	Owners(ctx context.Context) (names map[int]string, moving []int, err error)
 	// Disown takes a uid from its recorded owner, because the uid now belongs to another account. It does
 	// nothing if Owners lists another name for the uid. Waiting jobs of the former owner are held with

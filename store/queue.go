@@ -25,12 +25,12 @@ type Queue interface {
 type Request struct {
 	Drafts []queue.Job // drafts made by queue.Resolve, at most queue.MaxJobsPerRequest
 	UID    int         // the user who made the request
-	Owner  string      // the current name of UID; the store keeps the first one
+	Owner  string      // the current name of UID; the store keeps the first name that it receives for a UID
 	// IdempotencyKey, if set, makes the request safe to repeat for IdempotencyKeyRetention. A later
 	// request with the same UID and IdempotencyKey gets the receipt of the first one. If its Checksum
 	// differs, it gets ErrExists.
 	IdempotencyKey string
-	Checksum       [32]byte
+	Checksum       [32]byte // checksum of the request's content
 	// Batch, if set, is the name under which the batch's frames were staged.
 	Batch string
 	// Submission, if not 0, is the number of the Inbox submission that this request enqueues. The same
@@ -46,7 +46,7 @@ type Request struct {
 	MaxBytesPerUser int64
 }
 
-// IdempotencyKeyRetention is the minimum time for which a key is remembered.
+// IdempotencyKeyRetention is the minimum time for which the store remembers an idempotency key.
 const IdempotencyKeyRetention = 10 * time.Minute
 
 // Receipt names the stored jobs, in the order of their drafts. Enqueue returns ErrExists instead if the id of a
@@ -55,7 +55,7 @@ const IdempotencyKeyRetention = 10 * time.Minute
 type Receipt struct {
 	IDs       []string
 	Seqs      []int64
-	Found     []bool   // true for each draft whose id in IDs is that of an existing job; nil if no draft has one
+	Found     []bool   // Found[i] means that IDs[i] is the id of an older job; nil if all jobs are new
 	NewQueues []string `json:"Begun"` // names of the queues that the request has created
 	Duplicate bool
 	Staged    bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them

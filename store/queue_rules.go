@@ -11,8 +11,9 @@ import (
 type QueueRules interface {
 	// Queues lists, by name, the queues that have a rule or jobs that have not ended.
 	Queues(ctx context.Context) ([]QueueState, error)
-	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. It also
-	// resets the counts of how many jobs each queue has started, so all queues take part equally again.
+	// SetQueue stores the rule of a queue. A queue without a stored rule has QueueRule{Weight: 1}. SetQueue also
+	// resets the counts of how many jobs each queue has started. Earlier starts then no longer affect which queue
+	// starts the next job.
 	SetQueue(ctx context.Context, name string, rule QueueRule) error
 }
 
@@ -24,7 +25,7 @@ type QueueRule struct {
 	Weight      int   `json:"weight"`                // share of the starts, at least 1
 	Concurrency int   `json:"concurrency,omitempty"` // limit of the queue's leased jobs; 0 means unlimited
 	MaxPending  int64 `json:"max_pending,omitempty"` // limit of the queue's waiting jobs; 0 means unlimited
-	// JobDefaults contains the default fields of its jobs as JSON. The store does not interpret them.
+	// JobDefaults contains the default fields of the queue's jobs as JSON. The store does not interpret them.
 	JobDefaults string `json:"defaults,omitempty"`
 	Paused      bool   `json:"paused,omitempty"` // jobs of the queue are not claimed
 	// PausedBy is the uid of the user who paused the queue, PausedAt the time, and PauseReason the user's
@@ -70,5 +71,6 @@ type QueueState struct {
 	OldestReadySince queue.Millis
 }
 
-// MaxQueues limits the queues without a rule that one user may have begun and that have unfinished jobs.
+// MaxQueues limits how many queues one user may create by enqueuing jobs. Queues with a rule, or without
+// unfinished jobs, do not count.
 const MaxQueues = 1000

@@ -34,7 +34,7 @@ type Reader interface {
 	Screen(ctx context.Context, f ScreenFilter) (Screen, error)
 	// CountEnded returns the number of jobs that Purge could remove. It reads each of these jobs, so its cost
 	// grows with their number.
-	CountEnded(ctx context.Context, of EndedFilter) (int64, error)
+	CountEnded(ctx context.Context, filter EndedFilter) (int64, error)
 }
 
 // Filter selects the jobs to be listed. A job must match all fields that are set.
@@ -42,7 +42,7 @@ type Filter struct {
 	States []queue.State     // states of the jobs; empty means all states
 	Labels map[string]string // the job must have all of them
 	Queue  string            // name of the queue; "" means all queues
-	UID    *int
+	UID    *int              // the job's user; nil means all users
 	// Viewer is the uid of the user who requests the list. The list leaves out hooks that the settings have
 	// created and that run as other users. If Viewer is nil, nothing is left out.
 	Viewer    *int
@@ -84,7 +84,7 @@ type RefPage struct {
 // ScreenFilter says how much of a Screen is read.
 type ScreenFilter struct {
 	Rows          int  // number of jobs of each part, 1 to MaxScreenRows
-	DetailsForUID *int // the user whose jobs are read with their Execution; nil for all
+	DetailsForUID *int // the user whose jobs are read with their Execution; nil means all users
 }
 
 // Screen is an overview of the queue, in parts.

@@ -10,12 +10,12 @@ import (
 
 // Limits of schedules.
 const (
-	MaxSchedules         = 1000 // schedules of one user
+	MaxSchedules         = 1000 // maximum number of schedules of one user
 	MaxScheduleName      = 100  // maximum length in bytes; a job's id appends the time of the occurrence to it
 	MaxOccurrenceRecords = 100  // number of records kept of each schedule; the oldest are deleted
 	MaxUnfinishedJobs    = 1000 // unfinished jobs of one schedule; at this number, no further job is created
-	MaxOccurrences       = 100  // occurrences carried out or recorded as missed in one OccurrenceRequest
-	MaxSchedulesPage     = 1000 // schedules listed by one call
+	MaxOccurrences       = 100  // maximum number of occurrences in one OccurrenceRequest, including missed ones
+	MaxSchedulesPage     = 1000 // maximum number of schedules that one call lists
 )
 
 // Overlap says what happens to an occurrence if an earlier job of the schedule has not ended.
@@ -111,7 +111,7 @@ type SchedulePause struct {
 	Generation  int64
 	RequestedBy *int
 	Note        string
-	Pause       bool
+	Pause       bool // true pauses, false resumes
 	// LastAt, NextAt, DueAt and BootID are the new values of the schedule's fields when it is resumed.
 	LastAt, NextAt, DueAt queue.Millis
 	BootID                string
@@ -185,8 +185,8 @@ type Schedules interface {
 	// Schedules lists schedules in the order of their names: at most limit schedules, with names after the
 	// parameter after. Their drafts have no Env and Stdin.
 	Schedules(ctx context.Context, after string, limit int) ([]Schedule, error)
-	// RemoveSchedule deletes a schedule and its records. gen must be the schedule's Generation. The jobs of the
-	// schedule stay.
+	// RemoveSchedule deletes a schedule and its records, on behalf of the user by. gen must be the schedule's
+	// Generation. The jobs of the schedule stay.
 	RemoveSchedule(ctx context.Context, name string, gen int64, by int) error
 	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. A schedule that already
 	// is in the requested state does not change.

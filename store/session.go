@@ -9,15 +9,15 @@ import (
 
 // Session contains the methods that a worker pool needs.
 type Session interface {
-	// Exchange records what happened to leases and claims up to t.WantedJobs jobs, in one commit. A fence is
-	// the number of a lease. Entries of t with a stale fence change nothing, and the result lists them. The
-	// claimed jobs are the head of the queue, in order. Until the pool reports a claimed job as started or
-	// ended, the job's state remains pending or failed. Exchange may return fewer jobs than could run, or none,
-	// because one call checks a limited number of jobs. Await then continues the search.
-	Exchange(ctx context.Context, t Report) (Grant, error)
-	// Await waits until a job is runnable, and claims at most want jobs, at least one; the transaction that
-	// makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one Await may be
-	// active at a time.
+	// Exchange records what happened to leases and claims up to r.WantedJobs jobs, in one commit. A fence is the
+	// number of a lease. Entries of r with a stale fence change nothing, and the result lists them. The claimed
+	// jobs are the head of the queue, in order. Until the pool reports a claimed job as started or ended, the
+	// job's state remains pending or failed. Exchange may return fewer jobs than could run, or none, because one
+	// call checks a limited number of jobs. Await then continues the search.
+	Exchange(ctx context.Context, r Report) (Grant, error)
+	// Await waits until a job is runnable. It then claims at least one job and at most the number want; the
+	// transaction that makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one
+	// Await may be active at a time.
 	Await(ctx context.Context, want int) ([]queue.Job, error)
 	// Pause records that a running job is paused or resumed. The record is deleted when the attempt ends.
 	// Nothing changes if the job already is in the requested state. Pause returns ErrStateChanged for a stale lease,
@@ -118,7 +118,7 @@ type Grant struct {
 	RejectedChanges map[queue.Lease]error // the error of each rejected change, as Change would have returned it
 }
 
-// Pause pauses or resumes a leased job, on behalf of a user.
+// Pause is a request of the user UID to pause or resume a leased job.
 type Pause struct {
 	queue.Lease
 	Paused bool

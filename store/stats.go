@@ -34,7 +34,7 @@ type AttemptStatistics struct {
 	Failed    int64 // the attempt failed and is to be retried
 	Dead      int64
 	Cancelled int64
-	Returned  int64 // the job is pending or held again: stopped, deferred, or lost without counting
+	Returned  int64 // the job is pending or held again, because the attempt was stopped, deferred, or lost and not counted
 
 	WaitTimes Histogram // one entry for each start: the time since the job was due and ready
 	RunTimes  Histogram // one entry for each end: the run time of the attempt
@@ -46,9 +46,9 @@ func (s *AttemptStatistics) CountStart(wait time.Duration) {
 	s.WaitTimes.Observe(wait)
 }
 
-// CountEnd counts the end of an attempt by as, the state that its job now has.
-func (s *AttemptStatistics) CountEnd(as queue.State, run time.Duration) {
-	switch as {
+// CountEnd counts the end of an attempt whose job is now in the given state.
+func (s *AttemptStatistics) CountEnd(state queue.State, run time.Duration) {
+	switch state {
 	case queue.Completed:
 		s.Completed++
 	case queue.Failed:
@@ -76,7 +76,8 @@ func (s *AttemptStatistics) Add(g *AttemptStatistics) {
 }
 
 // The buckets of a Histogram. Bucket k contains durations longer than BucketUpperBound(k-1) and up to
-// BucketUpperBound(k). The first bucket also contains durations below 1 ms, and the last one longer ones.
+// BucketUpperBound(k). The first bucket also contains durations below 1 ms, and the last one durations above its
+// upper bound.
 const (
 	BucketCount      = 64
 	FirstBucketIndex = -20 // index of the first bucket in the schema of Prometheus
@@ -88,8 +89,8 @@ func BucketUpperBound(k int) float64 { return math.Exp2(float64(k+FirstBucketInd
 
 // Histogram counts durations in exponential buckets.
 type Histogram struct {
-	Counts [BucketCount]int64
-	Sum    int64 // sum of all durations in milliseconds
+	Counts [BucketCount]int64 // number of durations in each bucket
+	Sum    int64              // sum of all durations in milliseconds
 }
 
 // maxObservedDuration is the highest duration that is counted. Longer durations are counted with this value.
@@ -197,6 +198,7 @@ const (
 	Day
 )
 
+// grains lists, for each Grain, its name, the length of a period, and how long statistics are kept.
 var grains = [...]struct {
 	name         string
 	length, kept time.Duration
@@ -206,7 +208,6 @@ var grains = [...]struct {
 	Day:    {"day", 24 * time.Hour, 3 * 365 * 24 * time.Hour},
 }
 
-// String returns the grain's name.
 func (g Grain) String() string { return grains[g].name }
 
 // Length returns the length of a period.
@@ -320,7 +321,7 @@ func (e *Estimate) TypicalRuntime() time.Duration {
 // Counts contains totals of the whole queue. Each change updates them, so reading them costs the same however
 // many jobs exist.
 type Counts struct {
-	States        [queue.Cancelled + 1]int64 // number of jobs in each state
+	States        [queue.Cancelled + 1]int64 // number of jobs in each state, by state
 	EnqueuedTotal int64                      // number of jobs ever enqueued
 	// Reranking reports that Rerank has more to do.
 	Reranking     bool

@@ -7,10 +7,11 @@ import (
 
 // Timers makes the changes that are due at a certain time.
 type Timers interface {
-	// Promote makes due jobs runnable, cancels expired jobs and deletes old keys, a limited number of each.
-	// It returns the time until something is due again: 0 if more is due now, and at most an hour.
+	// Promote makes due jobs runnable, cancels expired jobs, and deletes idempotency keys that are older than
+	// IdempotencyKeyRetention. Each call makes a limited number of these changes. It returns the time until the
+	// next change is due, at most an hour; 0 means that more changes are due now.
 	Promote(ctx context.Context) (next time.Duration, err error)
-	// PromoteHints returns a channel that receives a hint when something is due before the time that the
-	// last call of Promote returned.
+	// PromoteHints returns a channel that receives a hint when a change is due earlier than the last call of
+	// Promote has returned.
 	PromoteHints() <-chan struct{}
 }

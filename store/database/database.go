@@ -1,5 +1,5 @@
 // Package database defines how package store/engine uses a database of any kind: connections, rows and the kinds
-// of errors. It also holds the tables.
+// of errors. It also contains the definitions of the tables.
 //
 // Start with Statements. Package store/sqlitedb implements the connections for SQLite, and package store/pgdb for
 // PostgreSQL.
@@ -18,8 +18,9 @@ import (
 // Connections to other databases leave out SQLite-only syntax such as INDEXED BY.
 type Statements interface {
 	Querier
-	// Exec executes a statement. It may delay the statement until later ones are executed, and then returns its
-	// error with theirs. ExecCount executes a statement immediately and returns the number of changed rows.
+	// Exec executes a statement. It may delay the statement until later ones are executed. A later call then
+	// returns the error of this statement. ExecCount executes a statement immediately and returns the number of
+	// changed rows.
 	Exec(sql string, args ...any) error
 	ExecCount(sql string, args ...any) (int64, error)
 	// QueryAll executes statements in order, each as Query does. No statement may depend on the rows of
@@ -27,15 +28,16 @@ type Statements interface {
 	QueryAll(list []Query) error
 	// QueryNumber returns the integer in the first row, or 0 if there is no row.
 	QueryNumber(sql string, args ...any) (int64, error)
-	// InNumbersSQL returns the condition that a column equals one of the numbers in a text argument, separated by
-	// spaces.
+	// InNumbersSQL returns an SQL condition: the column equals one of the numbers in the condition's argument, a
+	// text of numbers separated by spaces.
 	InNumbersSQL(column string) string
-	// InWordsSQL returns the condition that a column equals one of the words in a text argument, separated
-	// by spaces. The words must not contain quotes.
+	// InWordsSQL returns an SQL condition: the column equals one of the words in the condition's argument, a text
+	// of words separated by spaces. The words must not contain quotes.
 	InWordsSQL(column string) string
-	// ReadLimit returns the LIMIT for a statement of which the caller will read about want rows, each of about
-	// the size bytes. The limit is needed because a server also sends rows that the caller does not read.
-	ReadLimit(want, bytes int) int
+	// ReadLimit returns the LIMIT for a statement of which the caller wants to read about as many rows as want
+	// says, each about rowBytes long. The limit is needed because a server also sends rows that the caller does
+	// not read.
+	ReadLimit(want, rowBytes int) int
 	Close() error
 }
 
@@ -118,7 +120,8 @@ type Row interface {
 	Num(column int) int64
 	// Text returns a text or the bytes of a blob.
 	Text(column int) string
-	// View returns a text or blob in memory of the database connection. The slice is valid only while the row is.
+	// View returns a text or blob without copying it, in memory of the database connection. The slice is valid
+	// only while the row is.
 	View(column int) []byte
 	// Value returns the value of a column: nil, an int64, a string, or a copy of a blob's bytes.
 	Value(column int) any
@@ -163,7 +166,7 @@ func InTx(c Conn, f func() error) error {
 	return err
 }
 
-// First calls read with the first row of a query, and reports whether there is one.
+// First passes the first row of a query to the function read, and reports whether there is one.
 func First(c Querier, read func(r Row), sql string, args ...any) (found bool, err error) {
 	err = c.Query(func(r Row) (bool, error) {
 		read(r)
@@ -173,7 +176,7 @@ func First(c Querier, read func(r Row), sql string, args ...any) (found bool, er
 	return found, err
 }
 
-// Each calls read with each row of a query.
+// Each passes each row of a query to the function read.
 func Each(c Querier, read func(r Row), sql string, args ...any) error {
 	return c.Query(func(r Row) (bool, error) {
 		read(r)
@@ -181,7 +184,7 @@ func Each(c Querier, read func(r Row), sql string, args ...any) error {
 	}, sql, args...)
 }
 
-// Rows returns the result of read for each row of a query.
+// Rows returns the results of the function read for the rows of a query.
 func Rows[T any](c Querier, read func(r Row) T, sql string, args ...any) (list []T, err error) {
 	err = Each(c, func(r Row) { list = append(list, read(r)) }, sql, args...)
 	return list, err

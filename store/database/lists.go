@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// JoinNumbers returns numbers as the argument of a condition that Conn.InNumbersSQL has returned.
+// JoinNumbers joins numbers to a text, the argument for a condition from Statements.InNumbersSQL.
 func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
 	var list []byte
 	for n := range numbers {
@@ -22,7 +22,7 @@ type Reservation struct {
 	Node  int64 // node that claimed the job; 0 in a database that only one process uses
 }
 
-// ParseReservations parses a list of reservations, such as the column reserved of the table meta. The keys of
+// ParseReservations parses a list of reservations, such as the column "reserved" of the table meta. The keys of
 // the result are the seqs of the jobs.
 func ParseReservations(list string) (map[int64]Reservation, error) {
 	return parseList(list, func(n [4]int64) (int64, Reservation) { return n[0], Reservation{Fence: n[1], Node: n[2]} })
@@ -47,7 +47,8 @@ func AppendReservation(list []byte, seq, fence, node int64) []byte {
 	return append(list, ' ')
 }
 
-// UserCounts holds the stored counts of a user; see the table users.
+// UserCounts holds the stored counts of a user: the number of waiting jobs, the bytes that jobs and schedules
+// use, and how many of these bytes are outputs. See the table users.
 type UserCounts struct{ Waiting, Bytes, Outputs int64 }
 
 // ParseUserCounts parses the list in the column users of the table meta. The keys of the result are uids.
@@ -55,7 +56,8 @@ func ParseUserCounts(list string) (map[int]UserCounts, error) {
 	return parseList(list, func(n [4]int64) (int, UserCounts) { return int(n[0]), UserCounts{n[1], n[2], n[3]} })
 }
 
-// parseList parses entries of numbers that are separated by spaces; see ParseNumbers.
+// parseList parses a list of entries that are separated by spaces; see ParseNumbers. The function convert makes a
+// key and a value of the numbers in an entry.
 func parseList[K comparable, V any](list string, convert func(n [4]int64) (K, V)) (map[K]V, error) {
 	parsed := map[K]V{}
 	for entry := range strings.FieldsSeq(list) {

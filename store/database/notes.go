@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Keys of the table notes.
+// Keys of the table "notes".
 const (
 	noteRunnerDirs = "runners" // directories of the runners that may have leases, as JSON
 	NoteDatabaseID = "file"    // id of the database, which differs from that of every copy
@@ -18,8 +18,8 @@ const (
 	NoteMoving = "moving"
 )
 
-// RunnerDirsNoteKey returns the key of the row in the table notes that lists the directories of a node's runners.
-// Without a cluster, the node is 0.
+// RunnerDirsNoteKey returns the key of the row in the table "notes" that lists the directories of a node's
+// runners. Without a cluster, the node is 0.
 func RunnerDirsNoteKey(node int64) string {
 	if node == 0 {
 		return noteRunnerDirs
@@ -30,8 +30,8 @@ func RunnerDirsNoteKey(node int64) string {
 // ReadNote reads the note with a key. It returns "" if there is no such note.
 func ReadNote(c Querier, key string) (value string, err error) { return QueryText(c, NoteQuery, key) }
 
-// QuoteLocation returns a location from the note NoteMoved for messages: the name of a database on a server
-// gets quotation marks. A file path is returned unchanged.
+// QuoteLocation formats a location from the note NoteMoved for a message: it adds quotation marks to the name of
+// a database on a server. A file path is returned unchanged.
 func QuoteLocation(location string) string {
 	rest, isServer := strings.CutPrefix(location, "the database ")
 	if name, host, found := strings.Cut(rest, " at "); isServer && found {

@@ -1,5 +1,5 @@
-// Package dependencies stores which job waits for which other job. It also stores notes about ended jobs,
-// because the jobs that wait for them are decided later.
+// Package dependencies stores which job waits for which other job. It also stores notes about ended jobs, because
+// it is decided later whether the jobs that wait for them may run.
 //
 // Start with Tables.
 package dependencies
@@ -15,19 +15,19 @@ import (
 // change the database. If the transaction is rolled back, the caller restores it.
 type State struct {
 	HasEdges       bool  `json:"k"` // a job waits, or once waited, for another job
-	UndecidedJobs  int64 `json:"d"` // number of ended jobs whose dependants are not decided yet
-	LastDecidedUID int64 `json:"-"` // uid of the user whose ended job was decided last; differs between nodes
+	UndecidedJobs  int64 `json:"d"` // number of notes about jobs whose dependants are not decided yet
+	LastDecidedUID int64 `json:"-"` // uid of the note that NextParentChange returned last; each node has its own value
 }
 
-// Read adds the statements that find out whether any job waits or has waited for another one, and how
-// many ended jobs have undecided dependants.
+// Read adds statements to the batch all. They find out whether any job waits or has waited for another one, and
+// how many notes are stored.
 func (s *State) Read(all *database.QueryBatch) {
 	all.Each(func(database.Row) { s.HasEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
 	all.Each(func(r database.Row) { s.UndecidedJobs = r.Num(0) }, `SELECT count(*) FROM ended`)
 }
 
-// Tables implements rules.Dependencies on the tables edges and ended, in one transaction. If a statement of the
-// transaction fails, later statements do nothing and return the same error.
+// Tables implements rules.Dependencies on the tables "edges" and "ended", in one transaction. If a statement of
+// the transaction fails, later statements do nothing and return the same error.
 type Tables struct {
 	conn  database.Statements
 	state *State

@@ -34,7 +34,7 @@ type estimate struct {
 	store.Estimate
 }
 
-// EncodedSize is the size in bytes of an estimate in the table usual: its fingerprint, the logarithm of its
+// EncodedSize is the size in bytes of an estimate in the table "usual": its fingerprint, the logarithm of its
 // mean, and its number of runs.
 const EncodedSize = 8 + 8 + 1
 
@@ -80,8 +80,8 @@ func (e *Estimates) TypicalRuntime(fingerprint uint64) time.Duration {
 	return 0
 }
 
-// WriteDue reports whether the estimates have not been written in this minute yet. If it returns true, the
-// caller must write the estimates, since the minute then counts as written. Only the writer calls it.
+// WriteDue reports whether the estimates must still be written in this minute. If it returns true, the caller
+// must write them, because WriteDue returns false for the rest of the minute. Only the writer calls it.
 func (e *Estimates) WriteDue(minute queue.Millis) bool {
 	due := e.lastWriteMinute != minute
 	e.lastWriteMinute = minute

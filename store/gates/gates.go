@@ -28,7 +28,7 @@ type Tx interface {
 // restores it.
 type State struct {
 	Exist        bool    // the database contains gates, and perhaps lanes with demands
-	ResourceList []int64 // ids of the gates that are resources; a transaction replaces the list and does not change it
+	ResourceList []int64 // ids of the gates that are resources; to change it, a transaction assigns a new list
 	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases that are not known
 	// to have started. The caller of this package counts the units.
 	UsedUnits map[int64]int
@@ -41,16 +41,16 @@ func (s *State) Read(all *database.QueryBatch) {
 	all.Each(func(database.Row) { s.Exist = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
-// Tables implements rules.Gates, except TakenUnits, on the tables gates and starts, in one transaction.
+// Tables implements rules.Gates, except TakenUnits, on the tables "gates" and "starts", in one transaction.
 type Tables struct {
-	tx     Tx
-	state  *State
-	limits map[int64]rules.GateRule // limits that the transaction has read, by gate; UsedUnits is not set
-	named  map[name]int64           // unwritten changes of the number of jobs that name each gate
+	tx            Tx
+	state         *State
+	limits        map[int64]rules.GateRule // limits that the transaction has read, by gate; UsedUnits is not set
+	namingChanges map[gateName]int64       // unwritten changes of the number of jobs that name each gate
 }
 
-// name identifies a lock or rate that jobs name.
-type name struct {
+// gateName identifies a lock or rate that jobs name.
+type gateName struct {
 	owner int
 	kind  queue.GateKind
 	key   string
@@ -61,7 +61,7 @@ func New(tx Tx, s *State) Tables { return Tables{tx: tx, state: s} }
 
 // Forget discards what the transaction has cached: limits that it has read, and changes that are not written.
 // It is called when a part of the transaction is undone.
-func (t *Tables) Forget() { t.limits, t.named = nil, nil }
+func (t *Tables) Forget() { t.limits, t.namingChanges = nil, nil }
 
 // Gate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
 // if it does not exist.
@@ -83,9 +83,9 @@ func (t *Tables) Gate(uid int, d queue.Demand) (id int64, err error) {
 // ResourceGates implements rules.Gates. It returns the gates that are resources.
 func (t *Tables) ResourceGates() []int64 { return t.state.ResourceList }
 
-// CountLane adds by to the stored number of lanes that need a gate.
-func (t *Tables) CountLane(gate int64, by int) error {
-	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(by), gate)
+// CountLane adds delta to the stored number of lanes that need a gate.
+func (t *Tables) CountLane(gate int64, delta int) error {
+	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gate)
 }
 
 // Tidy removes up to limit gates that no lane needs and no job names. It keeps a rate while the rate's period
@@ -164,6 +164,7 @@ func (t *Tables) ScheduleRecheck(gate int64, at queue.Millis) error {
 	return t.setOpens(gate, int64(at))
 }
 
+// setOpens stores when Promote must check a gate again; 0 means never.
 func (t *Tables) setOpens(gate, at int64) error {
 	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, at, gate)
 }
@@ -207,7 +208,7 @@ func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 	n, per := int64(d.Amount), d.Period.Milliseconds()
 	fixed, err := t.tx.QueryNumber(
 		`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
-		int64(queue.SharedOwner), t.named[name{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
+		int64(queue.SharedOwner), t.namingChanges[gateName{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}
@@ -251,19 +252,20 @@ func (t *Tables) deleteOldStarts(gate int64) {
 		int64(t.tx.Now()), gate)
 }
 
-// AdjustNamingCounts implements rules.Gates. It adds by to the counts of jobs that name the keys which j names.
-func (t *Tables) AdjustNamingCounts(j *rules.Job, by int) (err error) {
+// AdjustNamingCounts implements rules.Gates. For each key that j names, it adds delta to the number of jobs that
+// name the key.
+func (t *Tables) AdjustNamingCounts(j *rules.Job, delta int) (err error) {
 	for _, d := range j.Demands {
 		if !d.HasLimit() {
 			continue
 		}
-		if by > 0 {
+		if delta > 0 {
 			_, err = t.Gate(j.UID, d)
 		}
-		if t.named == nil {
-			t.named = map[name]int64{}
+		if t.namingChanges == nil {
+			t.namingChanges = map[gateName]int64{}
 		}
-		t.named[name{d.Owner(j.UID), d.Kind, d.Key}] += int64(by)
+		t.namingChanges[gateName{d.Owner(j.UID), d.Kind, d.Key}] += int64(delta)
 	}
 	return err
 }
@@ -271,12 +273,12 @@ func (t *Tables) AdjustNamingCounts(j *rules.Job, by int) (err error) {
 // WriteNamed writes the changed numbers of jobs that name a gate. It writes each gate once, however many jobs have
 // changed.
 func (t *Tables) WriteNamed() (err error) {
-	for g, by := range t.named {
+	for g, by := range t.namingChanges {
 		if by != 0 {
 			err = t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner),
 				int64(g.kind), g.key)
 		}
 	}
-	clear(t.named)
+	clear(t.namingChanges)
 	return err
 }

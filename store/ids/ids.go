@@ -106,12 +106,13 @@ const (
 
 // numbers finds numbers for the jobs of one request.
 type numbers struct {
-	next         int64
+	next         int64 // the first number that may be free
 	skippedCount int
-	window       int64
+	window       int64 // upper bound of the next leap's distance
 	rng          *rand.Rand
 }
 
+// skip moves past a number that is the id of a job. After maxSkips calls, each call also leaps ahead.
 func (n *numbers) skip() {
 	n.next++
 	if n.skippedCount++; n.skippedCount <= maxSkips {

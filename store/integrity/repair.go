@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// This file compares the counts that are stored in the database with the rows that they count, and counts the
-// rows again.
+// This file compares the counts that are stored in the database with the rows that they count. Repair then
+// corrects the counts.
 
 // CounterFaults compares the stored counts with the rows.
 func CounterFaults(c database.Conn) (faults []string, err error) {
@@ -97,7 +97,8 @@ func recountGates(c *sqlitedb.Conn) error {
 	})
 }
 
-// gateCounts holds the gates that exist, and those that jobs or lanes need, with the use that these imply.
+// gateCounts holds the gates that exist, and those that jobs or lanes need. For each gate it counts how many jobs
+// and lanes use it.
 type gateCounts struct {
 	conn  database.Conn
 	gates map[gateName]*gateUse
@@ -181,6 +182,7 @@ func (g *gateCounts) fixLanes() error {
 	return nil
 }
 
+// write stores the counts of each gate. It creates gates that do not exist.
 func (g *gateCounts) write() error {
 	for gate := range g.gates {
 		u, err := g.create(gate)
@@ -208,7 +210,7 @@ const usedBytesSQL = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiti
 // userFaults compares the stored counts of users with the rows.
 func userFaults(c database.Conn) (faults []string) {
 	uid := func(r database.Row) int { return int(r.Num(0)) }
-	for _, of := range []countSource[database.UserCounts]{
+	for _, source := range []countSource[database.UserCounts]{
 		{func(c database.UserCounts) int64 { return c.Waiting }, "uid", "waiting jobs",
 			`SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`},
 		{func(c database.UserCounts) int64 { return c.Bytes }, "uid", "bytes used by its jobs and schedules",
@@ -216,7 +218,7 @@ func userFaults(c database.Conn) (faults []string) {
 		{func(c database.UserCounts) int64 { return c.Outputs }, "uid", "output bytes",
 			`SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`},
 	} {
-		faults = append(faults, countFaults(c, uid, `SELECT users FROM meta`, database.ParseUserCounts, of)...)
+		faults = append(faults, countFaults(c, uid, `SELECT users FROM meta`, database.ParseUserCounts, source)...)
 	}
 	return faults
 }
@@ -224,7 +226,7 @@ func userFaults(c database.Conn) (faults []string) {
 // QueueFaults compares the stored counts of queues with the rows.
 func QueueFaults(c database.Conn) (faults []string) {
 	name := func(r database.Row) string { return r.Text(0) }
-	for _, of := range []countSource[records.QueueCounts]{
+	for _, source := range []countSource[records.QueueCounts]{
 		{func(c records.QueueCounts) int64 { return c.Waiting }, "queue", "waiting jobs",
 			`SELECT name, waiting FROM queues`, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`},
 		{func(c records.QueueCounts) int64 { return c.RetainedJobs }, "queue", "jobs kept after their end",
@@ -233,24 +235,25 @@ func QueueFaults(c database.Conn) (faults []string) {
 			"queue", "output bytes of jobs kept after their end",
 			`SELECT name, kept_bytes FROM queues`, `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`},
 	} {
-		faults = append(faults, countFaults(c, name, `SELECT queues FROM meta`, records.ParseQueueCounts, of)...)
+		faults = append(faults, countFaults(c, name, `SELECT queues FROM meta`, records.ParseQueueCounts, source)...)
 	}
 	return faults
 }
 
-// countSource describes one stored count of each user or queue, such as the number of waiting jobs. The
-// function member returns the count from a C. The statement table reads the stored counts, and the statement
-// rows counts the rows. owner and subject are the words for the user or queue and for the count in messages.
+// countSource describes one stored count of each user or queue, such as the number of waiting jobs.
 type countSource[C any] struct {
-	member                      func(C) int64
-	owner, subject, table, rows string
+	member  func(C) int64 // returns the count
+	owner   string        // word for the user or queue in messages
+	subject string        // words for the count in messages
+	table   string        // statement that reads the stored counts
+	rows    string        // statement that counts the rows
 }
 
-// countFaults compares stored counts with the rows that they count. The statement meta reads a list of newer
-// counts, and the function listed parses the list. Counts in this list replace those in the table. The function
-// key reads the user or queue from a row.
+// countFaults compares stored counts with the rows that they count. It reads a list of newer counts with the
+// statement meta, and parses this list with the function parseList. Counts in the list replace those from
+// source.table. The function key reads the user or queue from a row.
 func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K, meta string,
-	listed func(string) (map[K]C, error), source countSource[C]) (faults []string) {
+	parseList func(string) (map[K]C, error), source countSource[C]) (faults []string) {
 	list, err := database.QueryText(c, meta)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
@@ -263,7 +266,7 @@ func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K
 	if err != nil {
 		return []string{err.Error()}
 	}
-	changed, err := listed(list)
+	changed, err := parseList(list)
 	if err != nil {
 		return []string{err.Error()}
 	}

@@ -13,22 +13,22 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// RestoreResult reports the contents of a restored backup.
+// RestoreResult holds the numbers of jobs and output files in a restored backup.
 type RestoreResult struct {
 	Jobs    int64
 	Outputs int64
 }
 
-// PreparedFileName is the file name of the database while it is prepared.
+// PreparedFileName is the name of the database file while Restore prepares it.
 const PreparedFileName = "restore.tmp"
 
 // Restore checks a backup and prepares it in a directory that no service uses. It counts the rows of the backup
-// again. It calls save to create each output file, and each to report the number of copied bytes and the size
-// of the backup. The returned function replace moves the old files into asideDir, calls between, and installs
-// the backup. The existing database is unchanged before replace is called, and after an error.
+// again. It calls the function save to create each output file, and the function each to report the number of
+// copied bytes and the size of the backup. Restore does not change the existing database. The returned function
+// replace does: it moves the old files into asideDir, calls the function between, and installs the backup.
 //
-// Numbers that were assigned after the backup was made are not assigned again, if the existing database can
-// still be read.
+// Numbers that were assigned after the backup was made are not assigned again, if the existing database can still
+// be read.
 func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	each func(done, total int64)) (done RestoreResult, replace func(asideDir string, between func() error) error,
 	err error) {
@@ -85,7 +85,8 @@ func notBackupError(file string, err error) error {
 // copyPieceBytes is how many bytes are copied between two reports of progress.
 const copyPieceBytes = 1 << 20
 
-// CopyFile copies a file to a new one. It calls each to report how many bytes are copied, and the total.
+// CopyFile copies a file to a new one. It calls the function each to report how many bytes are copied, and the
+// total.
 func CopyFile(to, from string, each func(done, total int64)) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -119,6 +120,8 @@ func syncFile(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
+// checkBackup checks the copy of a backup, updates its schema and repairs it. It returns an error if the copy
+// cannot be used.
 func checkBackup(c *sqlitedb.Conn) error {
 	if err := CheckPages(c); err != nil {
 		return err
@@ -143,7 +146,7 @@ func checkBackup(c *sqlitedb.Conn) error {
 	return err
 }
 
-// unpackOutputs writes the outputs in a backup to their files.
+// unpackOutputs writes the outputs in a backup to their files, and removes them from the backup.
 func unpackOutputs(c *sqlitedb.Conn, save func(ref string) (io.WriteCloser, error)) (done RestoreResult, err error) {
 	if done.Jobs, err = c.QueryNumber(
 		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
@@ -216,9 +219,9 @@ func raiseNumbers(c *sqlitedb.Conn, path string) error {
 		epoch, seq, event)
 }
 
-// installPrepared moves the existing files to asideDir, calls between, and then renames the prepared database.
-// Between moving and renaming, a service refuses to start, because the high-water mark shows that a database is
-// missing. If the process is killed at that time, the user can run restore again.
+// installPrepared moves the existing files to asideDir, calls the function between, and then renames the prepared
+// database. Between moving and renaming, a service refuses to start, because the high-water mark shows that a
+// database is missing. If the process is killed at that time, the user can run restore again.
 func installPrepared(dir, prepared, asideDir string, between func() error) error {
 	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {

@@ -77,7 +77,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	return append(list, Verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
 
-// UnexaminedFinding returns what the command doctor reports if a service could not examine its database.
+// UnexaminedFinding returns what "queuectl doctor" reports if a service could not examine its database.
 func UnexaminedFinding(err error) store.Finding {
 	f := store.Finding{Check: "database", Level: store.LevelFailure, Message: fmt.Sprintf("the database could not be "+
 		"examined: %v", err), Advice: "see the service's log"}
@@ -88,8 +88,8 @@ func UnexaminedFinding(err error) store.Finding {
 	return f
 }
 
-// emptyDatabaseFinding returns what doctor reports about a database without tables. It is a failure if the database has
-// held jobs.
+// emptyDatabaseFinding returns what "queuectl doctor" reports about a database without tables. It is a failure if
+// the database has held jobs.
 func emptyDatabaseFinding(dir, path string) store.Finding {
 	mark := filepath.Join(dir, sqlitedb.HighWaterName)
 	if _, err := os.Stat(mark); err == nil {
@@ -283,7 +283,7 @@ func CheckPages(c *sqlitedb.Conn) error {
 	return nil
 }
 
-// Verify compares the rows of a copy with each other and with the output files.
+// Verify compares the rows of a copy of the database with each other and with the output files.
 func Verify(c *sqlitedb.Conn, files map[string]bool, outputs store.OutputDirs,
 	now queue.Millis) (list []store.Finding) {
 	report := func(name, fine string, found []fault, err error) {

@@ -53,17 +53,17 @@ type ordering[T any] interface {
 	index(T) *int
 }
 
-type byLane struct{}
+type byLane struct{} // the ordering of lanes
 
 func (byLane) head(l *rules.Lane) rules.Position { return l.Head }
 func (byLane) index(l *rules.Lane) *int          { return &l.HeapIndex }
 
-type byQueue struct{}
+type byQueue struct{} // the ordering of queues
 
 func (byQueue) head(q *Queue) rules.Position { return q.Head }
 func (byQueue) index(q *Queue) *int          { return &q.ReadyIndex }
 
-// Len implements heap.Interface. It returns the number of elements.
+// Len implements heap.Interface.
 func (h heapOf[T, O]) Len() int { return len(h) }
 
 // Less implements heap.Interface. It reports whether element i has a better head than element j.
@@ -79,14 +79,14 @@ func (h heapOf[T, O]) Swap(i, j int) {
 	*o.index(h[i]), *o.index(h[j]) = i, j
 }
 
-// Push implements heap.Interface. It appends an element.
+// Push implements heap.Interface.
 func (h *heapOf[T, O]) Push(x any) {
 	var o O
 	*o.index(x.(T)) = len(*h)
 	*h = append(*h, x.(T))
 }
 
-// Pop implements heap.Interface. It removes the last element and returns it.
+// Pop implements heap.Interface. It removes the last element.
 func (h *heapOf[T, O]) Pop() any {
 	var o O
 	last := len(*h) - 1
@@ -194,13 +194,13 @@ func (ls *Lanes) EachReady(each func(*rules.Queue) bool) {
 	}
 }
 
-// Refresh finds the best open lane of each queue whose lanes have changed. read reads the open lanes of the users
-// in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
+// Refresh finds the best open lane of each queue whose lanes have changed. The function read reads the open lanes
+// of the users in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
 func (ls *Lanes) Refresh(read func(q *Queue) error) error {
 	for len(ls.stale) > 0 {
 		q := ls.stale[len(ls.stale)-1]
 		if q.Stale || len(q.StaleUsers) > 0 {
-			if err := q.read(read); err != nil {
+			if err := q.readStale(read); err != nil {
 				return err
 			}
 		}
@@ -230,8 +230,8 @@ func earlier(a, b rules.Position) rules.Position {
 	return a
 }
 
-// Contenders calls the function each for the best open lane of every user in a queue. served is the number of
-// the user's last turn, or 0 if unknown.
+// Contenders calls the function each for the best open lane of every user in a queue. It also passes the number
+// of the user's last turn, or 0 if unknown.
 func (ls *Lanes) Contenders(q *Queue, each func(l *rules.Lane, served int64)) {
 	for _, l := range q.OpenLanes {
 		if demandLanes, found := q.users[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {

@@ -19,8 +19,8 @@ type Queue struct {
 	// total size of their outputs.
 	RetainedJobs, RetainedBytes int64
 	Lanes                       int // number of lanes, including those without jobs
-	// LastTurns holds, for each user, the turn in which a job of the user was last claimed. Turns numbered up
-	// to FixedTurns were taken under an earlier rule of the queue, so they are not given back.
+	// LastTurns holds, for each user, the turn in which a job of the user was last claimed. A turn numbered up to
+	// FixedTurns was taken under an earlier rule of the queue. Such a turn still counts if its lease is returned.
 	LastTurns  map[int]int64
 	FixedTurns int64
 
@@ -136,6 +136,7 @@ func (ls *Lanes) MarkStaleUser(q *Queue, uid int) {
 	ls.clearBestLane(q)
 }
 
+// clearBestLane makes the next Refresh find the queue's best open lane with demands again.
 func (ls *Lanes) clearBestLane(q *Queue) {
 	q.Best, q.secondHead = nil, rules.EndPosition
 	if !q.mustRefresh {
@@ -145,8 +146,9 @@ func (ls *Lanes) clearBestLane(q *Queue) {
 	ls.UpdateQueue(q)
 }
 
-// read forgets the queue's stale open lanes, and calls the function read, which adds the current ones with AddOpen.
-func (q *Queue) read(read func(q *Queue) error) error {
+// readStale forgets the queue's stale open lanes. It then calls the function read, which adds the current ones
+// with AddOpen.
+func (q *Queue) readStale(read func(q *Queue) error) error {
 	if q.Stale || q.users == nil {
 		q.users = map[int]userLanes{}
 	}
@@ -164,7 +166,7 @@ func (q *Queue) read(read func(q *Queue) error) error {
 // userLanes holds the best open lanes with demands of one user in a queue.
 type userLanes struct {
 	openLanes []*rules.Lane  // in the order of their heads; has at least one
-	restFrom  rules.Position // no open lane of the user outside of memory has a head before this position
+	restFrom  rules.Position // the user's open lanes that are not in openLanes have their heads at this position or later
 }
 
 // MaxOpenPerUser is the largest number of open lanes with demands of each user that a queue keeps. With these
@@ -215,7 +217,7 @@ func (q *Queue) HasOpenLane(l *rules.Lane) bool {
 }
 
 // SetOpen records the new state of a lane with demands: its head, and whether it is open. It marks the user's
-// lanes as stale only if none is left in memory but the database has more.
+// lanes as stale only if no open one is left in memory and the database has more.
 func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	if q.Stale || q.StaleUsers[l.UID] {
 		ls.MarkStaleUser(q, l.UID)

@@ -12,7 +12,7 @@ import (
 // list of jobs, and the last request commits the batch. A committed batch is kept until all its jobs are in the
 // queue.
 type batch struct {
-	number      int64
+	number      int64 // the value of Receipt.Batch
 	uid         int
 	name        string
 	lastFrameAt queue.Millis // time when the last frame was added
@@ -37,7 +37,7 @@ func (s *Store) wasDiscarded(r store.Request) bool {
 	return found
 }
 
-func (b *batch) jobs() (n int64) {
+func (b *batch) jobCount() (n int64) {
 	for _, f := range b.frames {
 		n += int64(len(f))
 	}
@@ -54,7 +54,7 @@ func (s *Store) admit(n, limit int64) error {
 	}
 	for _, b := range s.batches {
 		if b.committed {
-			n += b.jobs()
+			n += b.jobCount()
 		}
 	}
 	if limit > 0 && n > limit {
@@ -73,7 +73,7 @@ func (s *Store) admitUser(uid int, n, limit int64) error {
 	}
 	for _, b := range s.batches {
 		if b.uid == uid {
-			n += b.jobs()
+			n += b.jobCount()
 		}
 	}
 	if limit > 0 && n > limit {
@@ -93,16 +93,17 @@ func (s *Store) StageBatch(ctx context.Context, r store.Request) (receipt store.
 
 // countOpenBatches returns the number of a user's uncommitted batches, and the number of their jobs whose id
 // the client chose.
-func (s *Store) countOpenBatches(uid int) (n, names int) {
+func (s *Store) countOpenBatches(uid int) (n, ids int) {
 	for _, b := range s.batches {
 		if b.uid == uid && !b.committed {
 			n++
-			names += b.idCount
+			ids += b.idCount
 		}
 	}
-	return n, names
+	return n, ids
 }
 
+// stage adds the drafts of a request to its batch as a frame, inside a transaction.
 func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) {
 	b, known := s.openBatch(r.UID, r.Batch), true
 	if b == nil {
@@ -122,8 +123,8 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	case !known && s.wasDiscarded(r):
 		return store.Receipt{}, store.ErrBatchDiscarded
 	case n == 0 || n > queue.MaxJobsPerRequest:
-		return store.Receipt{}, errDrafts(n)
-	case b.jobs()+int64(n) > store.MaxStagedJobs:
+		return store.Receipt{}, draftCountError(n)
+	case b.jobCount()+int64(n) > store.MaxStagedJobs:
 		return store.Receipt{}, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs", store.MaxStagedJobs)
 	case openIDs+givenIDs > store.MaxStagedIDs:
 		return store.Receipt{}, store.ErrTooManyIDs
@@ -155,7 +156,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	receipt.NewQueues = s.missingQueues(countByQueue(r.Drafts))
 	frame := make([]queue.Job, len(r.Drafts))
 	for i, draft := range r.Drafts {
-		frame[i] = copyJob(afterSeqs(draft, receipt))
+		frame[i] = copyJob(withParentSeqs(draft, receipt))
 		if draft.ID != "" {
 			b.withGivenID[receipt.Seqs[i]] = true
 		}
@@ -177,7 +178,7 @@ func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt sto
 	if err := s.admitQueues(countByQueue(slices.Concat(b.frames...))); err != nil {
 		return receipt, err
 	}
-	if err := s.admit(b.jobs()+int64(len(r.Drafts)), r.MaxPending); err != nil {
+	if err := s.admit(b.jobCount()+int64(len(r.Drafts)), r.MaxPending); err != nil {
 		return receipt, err
 	}
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser); err != nil {
@@ -195,7 +196,7 @@ func (s *Store) commit(b *batch, r store.Request, now queue.Millis) (receipt sto
 // auditBatch adds an audit event about an action on an uncommitted batch.
 func (s *Store) auditBatch(b *batch, action string, now queue.Millis) {
 	s.addEvent(&job{}, queue.EventAudit, queue.EventDetail{
-		UID: &b.uid, Verb: store.BatchAuditVerb, Target: store.BatchAuditTarget(b.name, action, b.jobs()),
+		UID: &b.uid, Verb: store.BatchAuditVerb, Target: store.BatchAuditTarget(b.name, action, b.jobCount()),
 	}, now)
 }
 

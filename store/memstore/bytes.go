@@ -144,7 +144,7 @@ func (s *Store) UserBytes(uid int) int64 {
 	return n + staged
 }
 
-// UsersOverBytes lists the users with more than keep bytes, most bytes first.
+// UsersOverBytes lists the users with more bytes than the limit keep, most bytes first.
 func (s *Store) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +256,7 @@ func (j *job) endedAt() queue.Millis {
 	return j.EndedAt
 }
 
-// bytesOver returns by how many bytes the data of a user exceeds keep.
+// bytesOver returns by how many bytes the data of a user exceeds the limit keep.
 func (s *Store) bytesOver(uid int, keep int64) int64 {
 	n, staged := s.bytesUsed(uid)
 	return n + staged - keep

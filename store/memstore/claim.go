@@ -19,9 +19,9 @@ type gate struct {
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
 // applyDeclaredLimits sets the limits of the locks and rates that a job declares. Before a rate gets a longer
-// period, it deletes the starts that are older than the old period, so that they are not counted again. The
-// limit of a key that users share changes only if no unfinished job names the key. The job except, which may be
-// nil, is not considered.
+// period, it deletes the starts that are older than the old period, so that they are not counted again. The limit
+// of a key that users share changes only if no unfinished job names the key, apart from the job except. That job
+// may be nil.
 func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
@@ -38,7 +38,7 @@ func (s *Store) forgetStarts(g gate, now queue.Millis) {
 	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.gateRules[g].Period) < now })
 }
 
-// recordRateStarts records that a job starts now, for each rate that the job names.
+// recordRateStarts records that a job has started at the time at, for each rate that the job names.
 func (s *Store) recordRateStarts(j *job, at, now queue.Millis) {
 	for _, d := range j.Demands {
 		if g := gateOf(j, d); d.Kind == queue.GateRate {
@@ -159,7 +159,7 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 		j.leased = true
 		j.HeldUnits = s.unitsFor(j, leased)
 		leased = append(leased, j)
-		if s.weighted() {
+		if s.hasWeights() {
 			s.turn = max(s.nextTurns[j.Queue], s.turn)
 			s.nextTurns[j.Queue] = s.turn + (1<<30)/int64(s.queueRule(j.Queue).Weight)
 		}
@@ -196,7 +196,8 @@ func (s *Store) unitsFor(j *job, leased []*job) (text string) {
 	return text
 }
 
-func (s *Store) weighted() bool {
+// hasWeights reports whether any queue has a weight other than 1.
+func (s *Store) hasWeights() bool {
 	for _, r := range s.queueRules {
 		if r.Weight != 1 {
 			return true
@@ -232,7 +233,7 @@ func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
 		if best == nil || turn(j) < turn(best) || turn(j) == turn(best) && j.Queue < best.Queue {
 			best = j
 		}
-		return s.weighted()
+		return s.hasWeights()
 	})
 	return best
 }

@@ -110,7 +110,8 @@ func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	return nil
 }
 
-// resolveParents finds the jobs on which drafts depend by their ids, and sets their seqs.
+// resolveParents finds, by their ids, the jobs on which drafts depend. It stores the seqs of these jobs in the
+// drafts.
 func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 	for i := range drafts {
 		for k := range drafts[i].DependsOn {

@@ -237,16 +237,16 @@ func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
 	}
 }
 
-// parentEnd records that a parent has ended in a state, was removed (state 0), or runs again. Its dependants
-// have to be decided.
+// parentEnd records that a parent has ended in a state, was removed (state 0), or runs again. It must be decided
+// whether its dependants may run.
 type parentEnd struct {
 	seq       int64
 	state     queue.State
 	runsAgain bool
 }
 
-// decideDependencies decides the dependencies on parents that have ended. That may cancel jobs, and then it
-// also decides the dependencies on these jobs.
+// decideDependencies decides whether the dependants of ended parents may run. If it cancels a dependant, it then
+// decides about the dependants of that job.
 func (s *Store) decideDependencies(now queue.Millis) {
 	for ; len(s.endedParents) > 0; s.endedParents = s.endedParents[1:] {
 		e := s.endedParents[0]

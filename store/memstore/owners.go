@@ -92,8 +92,8 @@ func (s *Store) disown(j *job, former int, now queue.Millis) {
 	s.watchers.Notify(j.Seq)
 }
 
-// giveBack ends the lease of a job that has not started.
-func (s *Store) giveBack(j *job, now queue.Millis) {
+// endLease ends the lease of a job. If Disown waits for the end of the lease, endLease disowns the job.
+func (s *Store) endLease(j *job, now queue.Millis) {
 	j.leased, j.HeldUnits = false, ""
 	if j.disownAs != 0 {
 		s.disown(j, j.disownAs, now)

@@ -45,8 +45,8 @@ func (s *Store) CountEnded(ctx context.Context, selection store.EndedFilter) (n 
 	return n, err
 }
 
-// TrimEvents deletes the oldest events: those before a time, and those beyond the newest keep events. It
-// reports whether more must be deleted.
+// TrimEvents deletes the oldest events: those before a time, and those that exceed the number keep. It reports
+// whether more must be deleted.
 func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
 		for n := 0; len(s.events) > 0; n++ {
@@ -84,7 +84,7 @@ func (s *Store) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetenti
 	return list, err
 }
 
-// TrimJobs removes ended jobs of a queue, oldest end first, until at most keep of them are stored.
+// TrimJobs removes ended jobs of a queue, oldest end first, until their number is at most keep.
 func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
@@ -108,8 +108,8 @@ func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) 
 	s.addEvent(j, queue.EventRemoved, detail, now)
 }
 
-// TrimOutputs removes outputs until all outputs together use at most keep bytes. It always removes an output of
-// the user whose outputs use most bytes.
+// TrimOutputs removes outputs until the size of all outputs in bytes is at most keep. Each output that it removes
+// belongs to the user whose outputs then use most bytes.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		for s.outputBytes() > keep {
@@ -123,7 +123,7 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 					largest = uid
 				}
 			}
-			if !s.removeFirst(func(j *job) bool { return j.UID == largest }) {
+			if !s.removeFirstOutput(func(j *job) bool { return j.UID == largest }) {
 				break
 			}
 		}
@@ -131,8 +131,8 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 	})
 }
 
-// TrimQueueOutputs removes outputs of jobs that ended while their queue had its own retention, until these
-// outputs use at most keep bytes.
+// TrimQueueOutputs removes outputs of jobs that ended while their queue had its own retention, until the size of
+// these outputs in bytes is at most keep.
 func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		selected := func(j *job) bool { return j.OwnRetention && j.Queue == name }
@@ -145,7 +145,7 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (
 			return n
 		}
 		for outputBytes() > keep {
-			if !s.removeFirst(selected) {
+			if !s.removeFirstOutput(selected) {
 				break
 			}
 		}
@@ -153,9 +153,9 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (
 	})
 }
 
-// removeFirst removes one output of the selected jobs: the output of the job that ended first. It reports
+// removeFirstOutput removes one output of the selected jobs: the output of the job that ended first. It reports
 // whether it found an output.
-func (s *Store) removeFirst(selected func(*job) bool) bool {
+func (s *Store) removeFirstOutput(selected func(*job) bool) bool {
 	for _, j := range s.jobsByEnd() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {
 			s.removeOutput(j, i, queue.OutputOverRetention)

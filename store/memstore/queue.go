@@ -53,7 +53,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	}
 	n := len(r.Drafts)
 	if n == 0 || n > queue.MaxJobsPerRequest {
-		return store.Receipt{}, errDrafts(n)
+		return store.Receipt{}, draftCountError(n)
 	}
 	if err := s.admitAll(r); err != nil {
 		return store.Receipt{}, err
@@ -83,11 +83,12 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 			s.cancelReplaced(j, now)
 		}
 		draft.ID, draft.Seq = receipt.IDs[i], receipt.Seqs[i]
-		s.insert(afterSeqs(draft, receipt), r.UID, now)
+		s.insert(withParentSeqs(draft, receipt), r.UID, now)
 	}
 	return receipt, nil
 }
 
+// admitAll returns an error if the drafts of a request exceed a limit, or if their dependencies are invalid.
 func (s *Store) admitAll(r store.Request) error {
 	if err := s.admit(int64(len(r.Drafts)), r.MaxPending); err != nil {
 		return err
@@ -144,8 +145,8 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 	return nil
 }
 
-// afterSeqs returns a copy of a draft that names the drafts on which it depends by their seqs.
-func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
+// withParentSeqs returns a copy of a draft that names the drafts on which it depends by their seqs.
+func withParentSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	draft.DependsOn = slices.Clone(draft.DependsOn)
 	for k := range draft.DependsOn {
 		if d := &draft.DependsOn[k]; d.DraftNumber != 0 {
@@ -155,7 +156,7 @@ func afterSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	return draft
 }
 
-func errDrafts(n int) error {
+func draftCountError(n int) error {
 	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
 }
 
@@ -184,7 +185,7 @@ func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 			id = strconv.FormatInt(seq, 10)
 		}
 		if taken[id] {
-			return store.Receipt{}, idTaken(id, i, len(drafts))
+			return store.Receipt{}, idTakenError(id, i, len(drafts))
 		}
 		taken[id] = true
 		r.IDs, r.Seqs = append(r.IDs, id), append(r.Seqs, seq)
@@ -192,7 +193,7 @@ func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 	return r, nil
 }
 
-func idTaken(id string, i, n int) error {
+func idTakenError(id string, i, n int) error {
 	e := queue.Errorf(queue.CodeExists, "another job has the id %q; choose another id, or leave the id out", id)
 	e.Field = "id"
 	if n > 1 {

@@ -317,7 +317,7 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Atte
 
 // List returns a page of the jobs that match a filter, newest first.
 func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
-	err = s.selected(ctx, f, func(list []*job) {
+	err = s.withMatchingJobs(ctx, f, func(list []*job) {
 		bytes := 0
 		for _, j := range list {
 			bytes += store.JobTextSize(&j.Job)
@@ -333,7 +333,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.Page, err 
 
 // ListRefs returns a page of references to the jobs that match a filter.
 func (s *Store) ListRefs(ctx context.Context, f store.Filter) (selected store.RefPage, err error) {
-	err = s.selected(ctx, f, func(list []*job) {
+	err = s.withMatchingJobs(ctx, f, func(list []*job) {
 		for _, j := range list {
 			if len(selected.Refs) == f.Limit {
 				selected.Next = selected.Refs[f.Limit-1].Seq
@@ -345,8 +345,8 @@ func (s *Store) ListRefs(ctx context.Context, f store.Filter) (selected store.Re
 	return selected, err
 }
 
-// selected calls take once, with all jobs that match a filter, newest first.
-func (s *Store) selected(ctx context.Context, f store.Filter, take func([]*job)) error {
+// withMatchingJobs calls the function take once, with all jobs that match a filter, newest first.
+func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, take func([]*job)) error {
 	if err := checkLimit(f.Limit); err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type schedule struct {
 	runs []store.OccurrenceRecord
 }
 
-func errNoSchedule(name string) error {
+func noScheduleError(name string) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no schedule %s", name)
 }
 
@@ -57,15 +57,16 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 			created.runs = known.runs
 		}
 		s.schedules[put.Name] = created
-		s.dueAt(put.DueAt)
+		s.hintIfDueEarlier(put.DueAt)
 		s.addEvent(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &put.RequestedBy, Schedule: put.Name}, now)
 		return nil
 	})
 	return stored, err
 }
 
-// dueAt sends a hint if a schedule that is due at the given time is due before the last Promote expected.
-func (s *Store) dueAt(at queue.Millis) {
+// hintIfDueEarlier sends a hint if the time at, when a schedule is due, comes before the time that the last Promote
+// returned.
+func (s *Store) hintIfDueEarlier(at queue.Millis) {
 	if at != 0 && at < s.nextDue {
 		queue.TrySend(s.promoteHints, struct{}{})
 	}
@@ -87,7 +88,7 @@ func (s *Store) Schedule(ctx context.Context, name string) (found store.Schedule
 	err = s.read(ctx, func() error {
 		known := s.schedules[name]
 		if known == nil {
-			return errNoSchedule(name)
+			return noScheduleError(name)
 		}
 		found, runs = copySchedule(known.Schedule), slices.Clone(known.runs)
 		slices.Reverse(runs)
@@ -117,7 +118,7 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, gen int64, by i
 		known := s.schedules[name]
 		switch {
 		case known == nil:
-			return errNoSchedule(name)
+			return noScheduleError(name)
 		case known.Generation != gen:
 			return store.ErrScheduleChanged
 		}
@@ -133,7 +134,7 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 		known := s.schedules[p.Name]
 		switch {
 		case known == nil:
-			return errNoSchedule(p.Name)
+			return noScheduleError(p.Name)
 		case known.Generation != p.Generation:
 			return store.ErrScheduleChanged
 		}
@@ -145,7 +146,7 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePause) error 
 		if !p.Pause && known.PausedAt != 0 {
 			known.PausedAt, known.PausedBy, known.Note = 0, nil, ""
 			known.LastAt, known.NextAt, known.DueAt, known.BootID = max(known.LastAt, p.LastAt), p.NextAt, p.DueAt, p.BootID
-			s.dueAt(p.DueAt)
+			s.hintIfDueEarlier(p.DueAt)
 			s.addEvent(&job{}, queue.EventScheduleResumed, detail, now)
 		}
 		return nil
@@ -200,7 +201,7 @@ func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (
 	err = s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[f.Name]
 		if known == nil {
-			return errNoSchedule(f.Name)
+			return noScheduleError(f.Name)
 		}
 		expected := known.PausedAt == 0 && known.LastAt == f.ExpectedLastAt && known.BootID == f.ExpectedBootID
 		if known.Generation != f.Generation || known.UID < 0 || f.RequestedBy == nil && !expected {
@@ -332,8 +333,8 @@ func (s *Store) recordRun(known *schedule, run store.OccurrenceRecord, now queue
 	known.runs = known.runs[max(0, len(known.runs)-store.MaxOccurrenceRecords):]
 }
 
-// fireOccurrence creates the job of an occurrence. If it creates none, it records the reason. unfinishedBefore
-// is the number of unfinished jobs before the current call of RunOccurrences.
+// fireOccurrence creates the job of an occurrence. If it creates none, the result run contains the reason.
+// unfinishedBefore is the number of unfinished jobs before the current call of RunOccurrences.
 func (s *Store) fireOccurrence(known *schedule, f *store.OccurrenceRequest, at queue.Millis, unfinished []*job,
 	unfinishedBefore int, checkCreate func() error, now queue.Millis) (run store.OccurrenceRecord, created []*job) {
 	run = store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: f.RequestedBy}

@@ -13,7 +13,7 @@ import (
 // waiter is a call of Await that is waiting. The transaction that gives jobs to the call also removes it from
 // Store.waiters, so the call gets jobs at most once. Close closes the channel claimedJobs.
 type waiter struct {
-	want        int
+	want        int              // maximum number of jobs to claim
 	claimedJobs chan []queue.Job // receives the claimed jobs; has a buffer for one value
 	wake        chan struct{}    // receives a value if a job may be due earlier than the call expects
 }
@@ -25,7 +25,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 			if j := s.currentLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else if j.State != queue.Processing { // the service may report a start twice
-				s.recordStarted(j, e, now)
+				s.recordStart(j, e, now)
 			}
 		}
 		for _, p := range t.Progress {
@@ -51,7 +51,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 				grant.StaleLeases = append(grant.StaleLeases, l)
 			} else {
 				s.takeBackTurn(j)
-				s.giveBack(j, now)
+				s.endLease(j, now)
 			}
 		}
 		for _, c := range t.Changes {
@@ -61,7 +61,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 				continue
 			}
 			s.takeBackTurn(j)
-			s.giveBack(j, now)
+			s.endLease(j, now)
 			if err := s.change(j, c.Change, now); err != nil {
 				if grant.RejectedChanges == nil {
 					grant.RejectedChanges = map[queue.Lease]error{}
@@ -83,7 +83,7 @@ func (s *Store) currentLease(l queue.Lease) *job {
 	return nil
 }
 
-func (s *Store) recordStarted(j *job, e store.AttemptStart, now queue.Millis) {
+func (s *Store) recordStart(j *job, e store.AttemptStart, now queue.Millis) {
 	s.recordRateStarts(j, e.StartedAt, now)
 	s.measure(j, 0, max(j.DueAt, j.AgingSince), e.StartedAt, now)
 	s.setState(j, queue.Processing, now)
@@ -117,8 +117,9 @@ func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 	})
 }
 
+// settle records the end of an attempt, sets the job's new state and ends the lease.
 func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
-	defer s.giveBack(j, now)
+	defer s.endLease(j, now)
 	if e.DeletableOutput != "" && !slices.Contains(s.garbage, e.DeletableOutput) {
 		s.garbage = append(s.garbage, e.DeletableOutput)
 	}

@@ -124,9 +124,9 @@ func (s *Store) SetNode(ctx context.Context, node store.Node) error {
 	})
 }
 
-// Promote ends pauses whose duration is over, cancels expired jobs, deletes old keys and batches, and moves
-// jobs of committed batches into the queue. Jobs that are due need no change, because claims compare due
-// times with the clock.
+// Promote ends pauses whose duration is over, cancels expired jobs, deletes old idempotency keys, discards
+// batches that were not committed in time, and moves jobs of committed batches into the queue. Jobs that are due
+// need no change, because claims compare due times with the clock.
 func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		s.endDuePauses(now)

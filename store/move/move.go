@@ -35,8 +35,8 @@ func (l Location) String() string {
 	return fmt.Sprintf("the database %s at %s", config.Database, config.Host)
 }
 
-// quoted returns the location for messages.
-func (l Location) quoted() string { return database.QuoteLocation(l.String()) }
+// messageText returns the location for messages.
+func (l Location) messageText() string { return database.QuoteLocation(l.String()) }
 
 // Member is the node that a state directory belongs to, with the id of that directory.
 type Member struct{ Name, DirID string }
@@ -61,7 +61,7 @@ func Move(ctx context.Context, from, to Location, member Member,
 	if from == to {
 		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this "+
 			"command; if the service uses other settings, give the queue's present store with --from STORE",
-			from.quoted())
+			from.messageText())
 	}
 	m := &move{ctx: ctx, sourceLocation: from, targetLocation: to, member: member, progress: each}
 	defer func() { err = errors.Join(err, m.close()) }()
@@ -128,7 +128,7 @@ func (m *move) openSource() (err error) {
 		if err == nil && open > 0 {
 			err = queue.Errorf(queue.CodeWrongState, "nothing was moved, because %d jobs that were enqueued with SQL in %s "+
 				"are not accepted yet; start the service until it has accepted them, then repeat this command", open,
-				m.sourceLocation.quoted())
+				m.sourceLocation.messageText())
 		}
 		if err != nil {
 			return err
@@ -139,7 +139,7 @@ func (m *move) openSource() (err error) {
 	if m.movedTo, err = database.ReadNote(m.sourceConn, database.NoteMoved); err == nil && m.movedTo != "" &&
 		m.movedTo != m.targetLocation.String() {
 		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, "+
-			"give its new store with --from", m.sourceLocation.quoted(), database.QuoteLocation(m.movedTo))
+			"give its new store with --from", m.sourceLocation.messageText(), database.QuoteLocation(m.movedTo))
 	}
 	if err != nil {
 		return err
@@ -271,7 +271,7 @@ func (m *move) checkTargetFree(c database.Conn) error {
 	jobs, err := c.QueryNumber(`SELECT next_seq FROM meta`)
 	if err == nil && jobs > 1 {
 		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database",
-			m.targetLocation.quoted())
+			m.targetLocation.messageText())
 	}
 	return err
 }
@@ -311,14 +311,14 @@ func (m *move) finishMove() error {
 		database.NoteMoved, m.targetLocation.String()); err != nil {
 		return err
 	}
-	of := int64(0)
+	sourceNode := int64(0)
 	if m.sourceLocation.URL != "" {
 		var err error
-		if of, err = m.ownNode(m.sourceConn); err != nil {
+		if sourceNode, err = m.ownNode(m.sourceConn); err != nil {
 			return err
 		}
 	}
-	runners, err := database.ReadNote(m.sourceConn, database.RunnerDirsNoteKey(of))
+	runners, err := database.ReadNote(m.sourceConn, database.RunnerDirsNoteKey(sourceNode))
 	if err != nil {
 		return err
 	}

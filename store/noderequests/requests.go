@@ -23,10 +23,10 @@ import (
 
 // Requests sends requests to other nodes and receives theirs. It implements store.NodeRequests.
 type Requests struct {
-	Conn       *pgdb.SideConn
-	nodeNumber func() int64 // returns the number of this node, one of the services that share the queue
-	hints      chan struct{}
-	woken      atomic.Pointer[chan struct{}] // the channel that the next Wake closes
+	Conn        *pgdb.SideConn
+	nodeNumber  func() int64 // returns the number of this node, one of the services that share the queue
+	hints       chan struct{}
+	wakeChannel atomic.Pointer[chan struct{}] // the channel that the next Wake closes
 	// TakeRequests marks requests as taken with a random value. lostTakeIDs holds the values of calls whose
 	// replies were lost, newest last. The next call releases the requests with these marks. Only the goroutine
 	// that calls TakeRequests uses this field.
@@ -36,27 +36,27 @@ type Requests struct {
 // New returns the requests of a node. The function self returns the number of this node.
 func New(config *pgdb.Address, self func() int64) *Requests {
 	r := &Requests{Conn: &pgdb.SideConn{Config: config}, nodeNumber: self, hints: make(chan struct{}, 1)}
-	r.woken.Store(new(make(chan struct{})))
+	r.wakeChannel.Store(new(make(chan struct{})))
 	return r
 }
 
-// NotifyChannel is the channel on which nodes notify each other of requests and answers with NOTIFY. The payload is
-// the number of the node that has received a request or an answer.
+// NotifyChannel is the PostgreSQL channel on which nodes notify each other (NOTIFY) of requests and answers. The
+// payload is the number of the node that has received a request or an answer.
 const NotifyChannel = "queuectl_asks"
 
 // replyInterval is the time between two queries for an answer.
 const replyInterval = 250 * time.Millisecond
 
-// Wake makes the node read its requests and answers.
+// Wake makes this node look for new requests, and waiting calls of SendRequest look for their answers.
 func (r *Requests) Wake() {
 	queue.TrySend(r.hints, struct{}{})
-	close(*r.woken.Swap(new(make(chan struct{}))))
+	close(*r.wakeChannel.Swap(new(make(chan struct{}))))
 }
 
-// Notify notifies the other nodes with NOTIFY on a channel. The payload is the node number about.
-func (r *Requests) Notify(ctx context.Context, channel string, about int64) {
+// Notify executes NOTIFY on a channel, to notify the other nodes. The payload is a node's number.
+func (r *Requests) Notify(ctx context.Context, channel string, node int64) {
 	r.Conn.Do(ctx, func(c *pgdb.Conn) error { // ignore errors: a node that misses the notification polls
-		_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
+		_, err := c.QueryNumber(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, node)
 		return err
 	})
 }
@@ -89,7 +89,7 @@ func (r *Requests) SendRequest(ctx context.Context, node int64, request []byte, 
 	}()
 	r.Notify(ctx, NotifyChannel, node)
 	for {
-		woken, found := *r.woken.Load(), false
+		woken, found := *r.wakeChannel.Load(), false
 		err = r.Conn.Do(ctx, func(c *pgdb.Conn) error {
 			answer = nil
 			found, err = database.First(c, func(row database.Row) {
@@ -157,7 +157,8 @@ func (r *Requests) AwaitedRequests(ctx context.Context) (wanted map[int64]bool, 
 	return wanted, err
 }
 
-// SendReply implements store.NodeRequests. It answers a request.
+// SendReply implements store.NodeRequests. It stores the answer to request n and notifies the node that sent the
+// request.
 func (r *Requests) SendReply(ctx context.Context, n int64, answer []byte) error {
 	asker := int64(0)
 	err := r.Conn.Do(ctx, func(c *pgdb.Conn) (err error) {

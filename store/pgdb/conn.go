@@ -64,7 +64,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 }
 
 // StartQuery sends a query and makes the server start it, without waiting for its rows. The method FinishQuery
-// reads them. The rows are lost if the reply to a later statement is read before that.
+// reads them. The rows are lost if the reply to a later statement is read before FinishQuery is called.
 func (c *Conn) StartQuery(sql string, args ...any) error {
 	return c.sendThen(func() error {
 		c.unreadMessages[len(c.unreadMessages)-1].startedQuery = true
@@ -220,12 +220,12 @@ func (c *Conn) EndReading() error {
 // ArgumentBytes implements database.Conn. It returns the total size of the arguments sent.
 func (c *Conn) ArgumentBytes() int64 { return c.sentBytes }
 
-// InNumbersSQL implements database.Statements. It returns a condition on a list of numbers.
+// InNumbersSQL implements database.Statements.
 func (c *Conn) InNumbersSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
 }
 
-// InWordsSQL implements database.Statements. It returns a condition on a list of words.
+// InWordsSQL implements database.Statements.
 func (c *Conn) InWordsSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }
@@ -241,7 +241,7 @@ const (
 	// readLimitSlack is the number of rows that are read in addition to those wanted, because some jobs may be
 	// leased already.
 	readLimitSlack = 8
-	readLimitBytes = 4 << 20
+	readLimitBytes = 4 << 20 // total size of the rows in bytes
 )
 
 // HasWritten implements database.Conn. It reports whether a writing statement was sent since Begin.

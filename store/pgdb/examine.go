@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Examine checks the database of a URL, for the command doctor. A service may be using the database.
+// Examine checks the database of a URL, for "queuectl doctor". A service may be using the database.
 func Examine(ctx context.Context, url string) []store.Finding {
 	config, err := ParseAddress(url)
 	if err != nil {

@@ -34,7 +34,8 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found
 		WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
 
-// untrustedObject is an object in the schema whose owner is a role that the service does not trust.
+// untrustedObject is an object in the schema whose owner is a role that the service does not trust. kind contains
+// its kind and name, such as "TABLE queuectl.jobs". user is the role of the service.
 type untrustedObject struct{ kind, owner, user, database string }
 
 func (o *untrustedObject) message() string {

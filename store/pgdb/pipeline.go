@@ -13,8 +13,8 @@ import (
 // ends a part of the pipeline (Sync).
 type sentMessage struct {
 	*preparedStatement
-	prepare      bool
-	sync         bool
+	prepare      bool // a Parse message
+	sync         bool // a Sync message
 	startedQuery bool // a query sent by StartQuery; FinishQuery reads its rows
 }
 
@@ -23,7 +23,7 @@ type preparedStatement struct {
 	name, text  string
 	prepareSent bool // the message that prepares it was sent
 	prepared    bool // the server confirmed that it is prepared
-	writes      bool
+	writes      bool // it may change rows
 	// argumentTypes are the types of the arguments as reported by the server. They are nil until the server has
 	// reported them, and they stay nil if writesOneRow is false.
 	argumentTypes []uint32
@@ -140,8 +140,8 @@ func (c *Conn) readRepliesIfMany() error {
 	return err
 }
 
-// readReplies reads replies until only those to the last keep messages are outstanding. changed is the number
-// of rows that the last statement has changed.
+// readReplies reads replies until the number of outstanding ones is at most keep. changed is the number of rows
+// that the last statement has changed.
 func (c *Conn) readReplies(keep int) (changed int64, err error) {
 	for len(c.unreadMessages) > keep {
 		next := c.unreadMessages[0]

@@ -24,8 +24,8 @@ type rowBatch struct {
 	isUpdate          bool // the statement updates existing rows
 	columns           []column
 	keys              map[int64]struct{} // keys of the updated rows, because one statement must not update a row twice
-	count             int
-	bytes             int
+	count             int                // number of collected rows
+	bytes             int                // size of their values
 }
 
 // column is an array in PostgreSQL's binary format. Its header is written last, because it contains the
@@ -34,7 +34,7 @@ type column struct {
 	values      []byte
 	firstLength int // length of the first value, including its length field
 	hasNulls    bool
-	varies      bool
+	varies      bool // the rows have different values
 }
 
 // arrayHeaderSize is the length in bytes of an array's header: dimensions, null flag, element type, length

@@ -34,7 +34,7 @@ func TestRowsAreWrittenTogether(t *testing.T) {
 	url := p.Create(t)
 	for name, of := range map[string]string{"server": url,
 		"pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
-		t.Run(name, func(t *testing.T) { writesTogether(t, of) })
+		t.Run(name, func(t *testing.T) { checkBatchedWrites(t, of) })
 	}
 }
 
@@ -88,7 +88,8 @@ func TestSkippedStatementsArePreparedAgain(t *testing.T) {
 	}
 }
 
-func writesTogether(t *testing.T, url string) {
+// checkBatchedWrites writes random rows with WriteRow, and checks that the tables contain them.
+func checkBatchedWrites(t *testing.T, url string) {
 	c := connectTo(t, url)
 	if err := c.ExecScript(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`); err != nil {
 		t.Fatal(err)

@@ -31,9 +31,9 @@ import (
 // An administrator may add views, tables, functions and indexes that are not unique, because they do not affect
 // the service.
 
-// scriptFrom returns the statements that upgrade the tables from the version from to the newest one. Version 0
-// means that there are no tables yet. steps holds the statements for all databases and own those for
-// PostgreSQL, both by version.
+// scriptFrom returns the statements that upgrade the tables to the newest version. The parameter from is their
+// present version; 0 means that no tables exist yet. steps holds the statements for all databases, and own holds
+// those for PostgreSQL, both by version.
 func scriptFrom(from int, steps, own [][]string) (script []string) {
 	if from == 0 {
 		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,

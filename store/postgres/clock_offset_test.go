@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// slowReplies returns the URL of a proxy to the server. The proxy delays each reply of the server by slow
+// startSlowProxy returns the URL of a proxy to the server. The proxy delays each reply of the server by slow
 // nanoseconds.
-func slowReplies(t *testing.T, url, socket string) (through string, slow *atomic.Int64) {
+func startSlowProxy(t *testing.T, url, socket string) (through string, slow *atomic.Int64) {
 	t.Helper()
 	dir := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(dir, filepath.Base(socket)))
@@ -61,7 +61,7 @@ func slowReplies(t *testing.T, url, socket string) (through string, slow *atomic
 // reported.
 func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 	p := pgserver.Shared(t)
-	url, slow := slowReplies(t, p.Create(t), p.Socket())
+	url, slow := startSlowProxy(t, p.Create(t), p.Socket())
 	a := openNode(t, url, "a")
 	enqueueOn(t, a, draft())
 	slow.Store(int64(200 * time.Millisecond))

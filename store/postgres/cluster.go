@@ -70,8 +70,9 @@ const (
 	maxListenRetry = 30 * time.Second
 )
 
-// keepConnected connects to a server and calls use, which returns when the connection is lost. worked reports
-// whether the connection has worked at all. keepConnected then connects again after a pause, until ctx ends.
+// keepConnected connects to a server and calls the function use. This function returns when the connection is
+// lost, and reports whether the connection has worked at all. keepConnected then connects again after a pause,
+// until ctx ends.
 func keepConnected(ctx context.Context, config *pgdb.Address, use func(c *pgdb.Conn) (worked bool)) {
 	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
 		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)
@@ -90,8 +91,8 @@ func keepConnected(ctx context.Context, config *pgdb.Address, use func(c *pgdb.C
 	}
 }
 
-// awaitNotification waits for a notification, or until the next poll. If other nodes may have committed since
-// then, it begins a transaction, which applies their changes.
+// awaitNotification waits for a notification, or until the next poll. If this node may have new requests, it
+// calls Wake. If other nodes may have committed, it begins a transaction, which applies their changes.
 func (s *Store) awaitNotification(ctx context.Context, c *pgdb.Conn, received *[]pgconn.Notification) error {
 	notified := true
 	if len(*received) == 0 { // do not wait if notifications came with an earlier reply

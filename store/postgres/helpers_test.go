@@ -12,6 +12,7 @@ import (
 
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
+// draft returns a draft of a job, which the functions in set then change.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
@@ -27,7 +28,8 @@ func completed(j *queue.Job) store.Settlement {
 		RecordsAttempt: true}}
 }
 
-func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+// withUID returns an argument for draft that sets the job's user.
+func withUID(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
 func TestMain(m *testing.M) {
 	code := m.Run()

@@ -51,8 +51,8 @@ func (s *Store) join(ctx context.Context, m NodeConfig) error {
 	return err
 }
 
-// tryToJoin makes this service a node. If a service in another place still has a valid node lease, it does
-// nothing and returns the remaining time of that lease.
+// tryToJoin makes this service a node. If the node's earlier service ran in another place and still has a valid
+// node lease, tryToJoin does nothing and returns the remaining time of that lease.
 func (s *Store) tryToJoin(ctx context.Context, m NodeConfig) (remaining time.Duration, err error) {
 	copied := false
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {

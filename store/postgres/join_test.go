@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// reopenNode opens a node again, and checks that it still has its one lease.
+// reopenNode opens a node again, and checks that it still has exactly one lease, which has the given fence.
 func reopenNode(t *testing.T, url string, options Options, fence int64) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, options)

@@ -93,7 +93,7 @@ func (s *Store) Exchange(ctx context.Context, report store.Report) (store.Grant,
 // the offset cannot be measured more exactly.
 const clockSlackMillis = 50
 
-// TakeOver implements store.Cluster. It transfers leases of nodes whose node lease has ended to this node.
+// TakeOver implements store.Cluster. It transfers leases to this node from nodes whose node lease has ended.
 func (s *Store) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
 	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
 		lost = nil
@@ -264,6 +264,7 @@ func removeNode(t *engine.Tx, id int64) error {
 	return err
 }
 
+// checkNodeFound returns an error if n, the number of nodes with a name, is 0.
 func checkNodeFound(n int64, name string) error {
 	if n == 0 {
 		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.Clip(name))
@@ -283,8 +284,8 @@ func (s *Store) endNodeLease(ctx context.Context) error {
 	})
 }
 
-// OwnDeletableOutputs implements engine.SharedDatabase. It lists output files that this node must delete. It
-// skips the rows of other nodes with an index, because there may be many.
+// OwnDeletableOutputs implements engine.SharedDatabase. It lists output files of this node and of nodes that do
+// not exist any more. It uses an index to skip the rows of other nodes, because there may be many.
 func (b backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
 		more, err := database.Rows(t, database.TextOf, `SELECT ref FROM garbage WHERE node = ?

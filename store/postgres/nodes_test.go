@@ -33,10 +33,10 @@ func openNode(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// expireLease makes a node's lease expire.
-func expireLease(t *testing.T, by *Store, name string) {
+// expireLease makes the lease of the node with the given name expire. It uses a connection of s.
+func expireLease(t *testing.T, s *Store, name string) {
 	t.Helper()
-	err := by.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
+	err := s.leaseConn.Do(t.Context(), func(c *pgdb.Conn) error {
 		return c.Exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, name)
 	})
 	if err != nil {
@@ -470,7 +470,7 @@ func TestHangingNodeIsEnded(t *testing.T) {
 	enqueueOn(t, a, draft())
 }
 
-// If a transaction has been open for long, doctor names its role and process.
+// If a transaction has been open for long, "queuectl doctor" names its role and process.
 func TestOldTransactionIsBlamed(t *testing.T) {
 	s := openNode(t, pgserver.Shared(t).Create(t), "a")
 	c := adminConn(t, s)

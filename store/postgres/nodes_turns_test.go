@@ -19,7 +19,7 @@ func TestTurnsSurviveReload(t *testing.T) {
 	put := func(uid, n int, after ...queue.Dependency) (seqs []int64) {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft(ofUser(uid))
+			drafts[i] = draft(withUID(uid))
 			drafts[i].DependsOn = after
 		}
 		r, err := a.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// earlyRows are the rows of a query that was sent early.
+// earlyRows holds the rows of a query that was sent before its rows were needed.
 type earlyRows struct {
 	conn *pgdb.Conn
 	rows []pgdb.Row // the rows if they were read immediately; nil if Each must read them

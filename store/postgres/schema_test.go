@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// The service refuses tables that differ from those that it would create, and says how they differ. The command
-// doctor reports the same. Objects that an administrator has added for reports are not treated as a difference.
+// The service refuses tables that differ from those that it would create, and says how they differ. "queuectl
+// doctor" reports the same. Objects that an administrator has added for reports are not treated as a difference.
 func TestServerRefusesOtherTables(t *testing.T) {
 	pgserver.Shared(t) // called here because it skips the test if there is no server
 	for name, c := range map[string]struct{ change, refused string }{

@@ -52,7 +52,7 @@ type Store struct {
 	background        sync.WaitGroup     // waits for notifyCommits and listenForCommits
 }
 
-// backend is the Backend, DiskSpace and SharedDatabase of a Store's engine.
+// backend implements the interfaces Backend, DiskSpace and SharedDatabase for the engine of a Store.
 type backend struct{ *Store }
 
 // Options are the parameters of Open, without the URL.
@@ -219,7 +219,7 @@ func (w *serverWriter) Commit() error {
 // the connection.
 const lostCommitTimeout = 30 * time.Second
 
-// OpenReader implements reads.Database. It opens a connection for reading.
+// OpenReader implements reads.Database.
 func (b backend) OpenReader() (database.ReadConn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgdb.ConnectTimeout)
 	defer cancel()
@@ -374,7 +374,7 @@ var (
 	_ engine.SharedDatabase = backend{}
 )
 
-// Examine implements store.Examiner. It checks the database and the server for the command doctor.
+// Examine implements store.Examiner. It checks the database and the server, for "queuectl doctor".
 func (s *Store) Examine(ctx context.Context) (list []store.Finding) {
 	err := s.Read(ctx, func(r *reads.Reader) (err error) {
 		list, err = pgdb.ExamineQueue(r, s.config.Database, pgdb.OldTransactionAge)

@@ -26,13 +26,12 @@ func openPriorityNode(t *testing.T, url, name string) *Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs for each of the users 1 to users. Each user gets, for each list of demands,
-// times jobs.
-func enqueueForUsers(t *testing.T, s *Store, users, times int, demands ...[]queue.Demand) {
+// enqueueForUsers enqueues jobs for each of the users 1 to users: perList jobs with each list of demands.
+func enqueueForUsers(t *testing.T, s *Store, users, perList int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {
 		var list []queue.Job
-		for range times {
+		for range perList {
 			for _, d := range demands {
 				list = append(list, draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
 			}
@@ -43,6 +42,7 @@ func enqueueForUsers(t *testing.T, s *Store, users, times int, demands ...[]queu
 	}
 }
 
+// lock returns the demand for a lock that n jobs may hold at the same time.
 func lock(key string, n int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
 }
@@ -50,7 +50,7 @@ func lock(key string, n int) []queue.Demand {
 // cost is how many statements a node sends to its server, and how many round trips it makes.
 type cost struct{ statements, trips int64 }
 
-// costOf returns what a call costs.
+// costOf returns how many statements and round trips a call takes.
 func costOf(s *Store, call func()) cost {
 	before := cost{s.writer.StatementsSent, s.writer.RoundTrips}
 	call()

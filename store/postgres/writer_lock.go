@@ -66,7 +66,7 @@ func (b backend) StoreDelta(t *engine.Tx, commit int64, delta []byte) error {
 	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-maxKeptDeltas)
 }
 
-// Limits of the table changes, in numbers of transactions. A node that has missed more than maxMissedDeltas of
+// Limits of the table "changes", in numbers of transactions. A node that has missed more than maxMissedDeltas of
 // them reloads its caches.
 const (
 	maxMissedDeltas  = 64

@@ -90,8 +90,8 @@ func Following(p rules.Position) rules.Position { return rules.Position{Rank: p.
 // HasLeft reports whether a job has left its lane since it was read.
 func (j *Jobs) HasLeft(seq int64) bool { return j != nil && j.leftLane[seq] }
 
-// NoteWrite records that the transaction writes a job's row. It ignores the rows of leased jobs, because such
-// a write does not affect the rows that were read ahead.
+// NoteWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because these do
+// not affect the rows that were read ahead.
 func (j *Jobs) NoteWrite(job *rules.Job, leased bool) {
 	switch {
 	case j == nil || leased || len(j.lanes) == 0:
@@ -138,7 +138,7 @@ type Reader func(starts []Start, size int) ([]Lane, error)
 
 // Find calls the function each for a lane's jobs from l.NextPosition on. If necessary, it first reads at most
 // limit jobs, including those of lanes that will probably be served next. Find reports whether the lane has no
-// further jobs. The argument gone of each is true for a job that has left the lane since its row was read.
+// further jobs. It sets the argument gone of each for a job that has left the lane since its row was read.
 func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 	each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
 	from := l.NextPosition

@@ -32,7 +32,7 @@ func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.Wa
 		return best, nil
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		b := bestSearch{reader: r, uid: int64(uid), leasedFences: s.reserved()}
+		b := bestSearch{reader: r, uid: int64(uid), leasedFences: s.reservedFences()}
 		err := b.takeFirstOf(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
 		if err == nil {
 			err = b.searchPlainLanes()
@@ -75,8 +75,8 @@ type bestSearch struct {
 	restFrom       rules.Position // if stoppedAtLimit: no unsearched lane has a job before this position
 }
 
-// takeFirstOf takes the first job of the given rows that is not leased, if it ranks before the best job
-// found.
+// takeFirstOf takes the first job that is not leased from the jobs that the SQL text rows selects, if that job
+// ranks before the best job found.
 func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 	return b.reader.Query(func(r database.Row) (bool, error) {
 		p := rules.Position{Rank: r.Num(0), Seq: r.Num(1)}

@@ -23,7 +23,7 @@ func EndedFrom(ended *store.EndedFilter, state queue.State) (from []string, args
 	return []string{kept}, [][]any{{*ended.RetentionQueue, int64(state), before}}
 }
 
-// CountEnded returns how many jobs ended in these states before a given time.
+// CountEnded returns how many jobs match the filter.
 func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total int64, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		total = 0

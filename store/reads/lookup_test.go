@@ -130,13 +130,13 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 // deletions.
 func TestSoundIndexIsNeverDamaged(t *testing.T) {
 	for _, size := range []int{512, 4096, 65_536} {
-		t.Run(fmt.Sprint(size), func(t *testing.T) { indexIsSound(t, size) })
+		t.Run(fmt.Sprint(size), func(t *testing.T) { checkIndexIsSound(t, size) })
 	}
 }
 
-// indexIsSound changes an index with the given page size at random, and looks up ids that it does not
+// checkIndexIsSound changes an index with the given page size at random, and looks up ids that it does not
 // contain.
-func indexIsSound(t *testing.T, size int) {
+func checkIndexIsSound(t *testing.T, size int) {
 	c, err := sqlitedb.Open(":memory:")
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 )
 
 // Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a former
-// owner. moving lists the uids whose jobs are being moved to former owners.
+// owner. moving lists the uids that may still have jobs of a former owner.
 func (s *Reads) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		names, moving = map[int]string{}, nil

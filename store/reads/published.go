@@ -15,8 +15,9 @@ type State struct {
 	Counts         store.Counts                   // the field DatabaseBytes is not set
 	Usage          map[int]Usage                  // counts of each user, by uid
 	ReservedFences map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
-	LastTurns      map[string]map[int]int64       // when each user was last served, by queue; the inner maps never change
-	LastEvent      int64                          // number of the newest event
+	// LastTurns holds the number of each user's last turn, by queue and uid. The inner maps never change.
+	LastTurns map[string]map[int]int64
+	LastEvent int64 // number of the newest event
 }
 
 // Usage holds counts of a user.
@@ -34,7 +35,7 @@ type Published struct {
 	newEvent chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
 
-// Publish calls change with the state while no reader reads it. change modifies the state.
+// Publish calls the function change, which modifies the state, while no reader reads the state.
 func (p *Published) Publish(change func(*State)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,8 +46,8 @@ func (p *Published) Publish(change func(*State)) {
 	}
 }
 
-// published returns a part of the state. The function read must copy values that a later Publish may change.
-func published[T any](p *Published, read func(*State) T) T {
+// readState returns a part of the state. The function read must copy values that a later Publish may change.
+func readState[T any](p *Published, read func(*State) T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return read(&p.state)
@@ -57,12 +58,12 @@ func (p *Published) Now() queue.Millis { return p.now() }
 
 // Order returns the order by which ranks are computed.
 func (p *Published) Order() queue.Order {
-	return published(p, func(s *State) queue.Order { return s.Order })
+	return readState(p, func(s *State) queue.Order { return s.Order })
 }
 
 // Counts returns the number of jobs in each state, without the size of the database.
 func (p *Published) Counts() store.Counts {
-	return published(p, func(s *State) store.Counts { return s.Counts })
+	return readState(p, func(s *State) store.Counts { return s.Counts })
 }
 
 // LastEvent returns the number of the newest event, and a channel that is closed when a newer one is
@@ -79,15 +80,16 @@ func (p *Published) LastEvent() (last int64, newer <-chan struct{}) {
 // ReservingNode returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
 // is none.
 func (p *Published) ReservingNode(seq int64) (node int64) {
-	return published(p, func(s *State) int64 { return s.ReservedFences[seq].Node })
+	return readState(p, func(s *State) int64 { return s.ReservedFences[seq].Node })
 }
 
 // UserBytes returns how many bytes the jobs of a user hold.
 func (p *Published) UserBytes(uid int) int64 { return p.usageOf(uid).Bytes }
 
-// UsersOverBytes lists the users whose jobs hold more than keep bytes, in descending order of these bytes.
+// UsersOverBytes lists the users whose jobs hold more bytes than the limit keep, in descending order of these
+// bytes.
 func (p *Published) UsersOverBytes(keep int64) (list []store.UserBytes) {
-	list = published(p, func(s *State) []store.UserBytes {
+	list = readState(p, func(s *State) []store.UserBytes {
 		for uid, u := range s.Usage {
 			if u.Bytes > keep {
 				list = append(list, store.UserBytes{UID: uid, Bytes: u.Bytes})
@@ -100,12 +102,12 @@ func (p *Published) UsersOverBytes(keep int64) (list []store.UserBytes) {
 }
 
 func (p *Published) usageOf(uid int) Usage {
-	return published(p, func(s *State) Usage { return s.Usage[uid] })
+	return readState(p, func(s *State) Usage { return s.Usage[uid] })
 }
 
-// reserved returns the fences of leases that the jobs' rows do not contain yet, by seq.
-func (p *Published) reserved() map[int64]int64 {
-	return published(p, func(s *State) map[int64]int64 {
+// reservedFences returns the fences of leases that the jobs' rows do not contain yet, by seq.
+func (p *Published) reservedFences() map[int64]int64 {
+	return readState(p, func(s *State) map[int64]int64 {
 		fences := make(map[int64]int64, len(s.ReservedFences))
 		for seq, r := range s.ReservedFences {
 			fences[seq] = r.Fence
@@ -114,7 +116,7 @@ func (p *Published) reserved() map[int64]int64 {
 	})
 }
 
-// turns returns when each user was last served, by queue.
-func (p *Published) turns() map[string]map[int]int64 {
-	return published(p, func(s *State) map[string]map[int]int64 { return maps.Clone(s.LastTurns) })
+// lastTurns returns the number of each user's last turn, by queue and uid.
+func (p *Published) lastTurns() map[string]map[int]int64 {
+	return readState(p, func(s *State) map[string]map[int]int64 { return maps.Clone(s.LastTurns) })
 }

@@ -44,7 +44,7 @@ func (r *Reader) knownJob(reserved map[int64]int64, seq int64, columns string, a
 // byID reads the given columns of a job by its id.
 func (s *Reads) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
-		reserved := s.reserved()
+		reserved := s.reservedFences()
 		got, found, err := r.job(reserved, columns, `WHERE `+HasIDCondition, HasIDArgs(id)...)
 		if err == nil && !found {
 			if err = CheckMissing(r.Statements, id); err == nil {
@@ -154,7 +154,7 @@ func checkLimit(limit int) error {
 // List reads a page of jobs, the newest first.
 func (s *Reads) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
 	err = s.withSelectedRefs(ctx, f, func(r *Reader, selected store.RefPage) error {
-		reserved := s.reserved()
+		reserved := s.reservedFences()
 		page = store.Page{Next: selected.Next}
 		bytes := 0
 		for _, ref := range selected.Refs {
@@ -182,7 +182,8 @@ func (s *Reads) ListRefs(ctx context.Context, f store.Filter) (selected store.Re
 	return selected, err
 }
 
-// withSelectedRefs calls take with a page of references, inside the read transaction that found them.
+// withSelectedRefs calls the function take with a page of references, inside the read transaction that found
+// them.
 func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter, take func(*Reader, store.RefPage) error) error {
 	m, err := newMatcher(f)
 	if err != nil {
@@ -191,7 +192,7 @@ func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter, take func(
 	states := f.States
 	if len(states) == 0 {
 		states = []queue.State{0}
-		// Read each state separately. For a state that has not ended, the read can stop at the first job that is
+		// Read each state separately. For a state of unfinished jobs, the read can stop at the first job that is
 		// too old.
 		if f.Since > 0 {
 			states = queue.States()
@@ -247,8 +248,8 @@ func newMatcher(f store.Filter) (m matcher, err error) {
 	return m, nil
 }
 
-// matchState adds the selected jobs of one state to the result. State 0 means all states. If it stops before
-// the last job, it raises result.Next to the position where it stopped.
+// matchState adds the selected jobs of one state to the result. State 0 means all states. If it stops before the
+// last job, it raises result.Next to the seq at which it stopped.
 func (m *matcher) matchState(r *Reader, state queue.State, result *store.RefPage) error {
 	from, args := `WHERE`, []any{records.BoolToInt(len(m.parts) > 0)}
 	if state != 0 {
@@ -321,7 +322,8 @@ func (m *matcher) hasLabels(raw []byte) bool {
 }
 
 // oldestScanLimit is the number of jobs of a state that OldestReadySince searches, in the order in which they
-// were enqueued. It misses the oldest ready job if this many delayed jobs were enqueued before that job.
+// were enqueued. OldestReadySince misses the oldest ready job if this many delayed jobs were enqueued before that
+// job.
 const oldestScanLimit = 1000
 
 // OldestReadySince returns the time since which the longest-waiting ready job has waited; 0 if no job is ready.
@@ -368,7 +370,7 @@ func (s *Reads) Events(ctx context.Context, after int64, limit int) (list []queu
 	return list, err
 }
 
-// dependenciesOf returns the dependencies of a job, up to a limit.
+// dependenciesOf returns the unresolved dependencies of a job, at most store.MaxDependsOn of them.
 func (r *Reader) dependenciesOf(child int64) ([]queue.Dependency, error) {
 	return database.Rows(r, func(r database.Row) queue.Dependency {
 		return queue.Dependency{JobSeq: r.Num(0), ID: r.Text(1), Condition: queue.DependencyCondition(r.Num(2))}

@@ -16,16 +16,16 @@ import (
 // readerPool is a pool of connections for reading.
 type readerPool struct {
 	open      func() (database.ReadConn, error)
-	closedErr error         // error that reads return after close
-	slots     chan struct{} // semaphore: one element for each connection in use
-	closed    chan struct{}
+	closedErr error                  // error that reads return after close
+	slots     chan struct{}          // semaphore: one element for each connection in use
+	closed    chan struct{}          // closed by the method close
 	idle      chan database.ReadConn // the open connections that are not in use
 }
 
 // MaxReaders is the maximum number of concurrent reads.
 const MaxReaders = 4
 
-// newReaders returns a pool whose connections are created by open.
+// newReaders returns a pool whose connections the function open creates.
 func newReaders(open func() (database.ReadConn, error), closedErr error) *readerPool {
 	return &readerPool{open: open, closedErr: closedErr, slots: make(chan struct{}, MaxReaders),
 		closed: make(chan struct{}), idle: make(chan database.ReadConn, MaxReaders)}
@@ -102,19 +102,19 @@ type Reads struct {
 	readers  *readerPool
 }
 
-// New returns the reads of a database. now is the store's clock. The reads fail with the error closed after
-// StopReading.
-func New(db Database, now func() queue.Millis, closed error) *Reads {
+// New returns the reads of a database. now is the store's clock. After StopReading, the reads fail with the error
+// closedErr.
+func New(db Database, now func() queue.Millis, closedErr error) *Reads {
 	return &Reads{Published: Published{now: now, state: State{Usage: map[int]Usage{},
 		LastTurns: map[string]map[int]int64{}}},
-		database: db, readers: newReaders(db.OpenReader, closed)}
+		database: db, readers: newReaders(db.OpenReader, closedErr)}
 }
 
 // StopReading closes all connections, after the reads in progress have ended. It must be called only once.
 func (s *Reads) StopReading() error { return s.readers.close() }
 
-// Reader is a connection during one read. All its statements see the same state of the database. The read
-// ends with ctx.
+// Reader is a connection during one read. All its statements see the same state of the database. The end of ctx
+// also ends the read.
 type Reader struct {
 	database.Statements
 	ctx context.Context

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// Schedule returns a schedule and its newest runs.
+// Schedule returns a schedule and its newest occurrence records.
 func (s *Reads) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.OccurrenceRecord,
 	err error) {
 	err = s.Read(ctx, func(r *Reader) error {
@@ -56,8 +56,8 @@ func (s *Reads) Schedules(ctx context.Context, after string, limit int) (list []
 	return list, err
 }
 
-// maxDueRead is the number of due schedules that are read, so that users can take turns.
-// See docs/decisions/0014.
+// maxDueRead limits how many due schedules one call reads. It reads more than it returns, so that users can take
+// turns. See docs/decisions/0014.
 const maxDueRead = 10_000
 
 // DueSchedules returns up to limit due schedules, and how long to wait until the next one is due.

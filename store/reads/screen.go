@@ -24,7 +24,7 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			store.MaxScreenRows)
 	}
 	err = s.Read(ctx, func(r *Reader) error {
-		reserved, columns, args := s.reserved(), records.JobColumns, []any(nil)
+		reserved, columns, args := s.reservedFences(), records.JobColumns, []any(nil)
 		if f.DetailsForUID != nil { // leave out the settings of other users' jobs
 			columns, args = records.RestrictedColumns, []any{int64(*f.DetailsForUID)}
 		}
@@ -65,32 +65,31 @@ func (s *Reads) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 // recentlyEndedJobs returns a function that reads the most recently ended jobs of some states, newest first.
 // Among jobs with the same end time, the one with the highest number comes first.
 func recentlyEndedJobs(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
-	var of [][]any
+	var argLists [][]any
 	for _, state := range states {
-		of = append(of, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
+		argLists = append(argLists, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
 	}
 	return mergeFirstJobs(`SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5
-		ORDER BY ended_at DESC, seq DESC LIMIT ?`, of,
+		ORDER BY ended_at DESC, seq DESC LIMIT ?`, argLists,
 		func(a, b rules.Position) int { return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(b.Seq, a.Seq)) })
 }
 
 // firstJobsOfStates returns a function that reads the oldest jobs of some states.
 func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Position, error) {
-	var of [][]any
+	var argLists [][]any
 	for _, state := range states {
-		of = append(of, []any{int64(state)})
+		argLists = append(argLists, []any{int64(state)})
 	}
-	return mergeFirstJobs(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, of,
-		rules.Position.Compare)
+	return mergeFirstJobs(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`,
+		argLists, rules.Position.Compare)
 }
 
-// mergeFirstJobs returns a function that executes a statement with each list of arguments and merges
-// the first jobs. The statement selects a sort key, which is the Rank of the result, and the
-// number of each job.
-func mergeFirstJobs(sql string, of [][]any, order func(a, b rules.Position) int) func(*Reader, int) ([]rules.Position,
-	error) {
+// mergeFirstJobs returns a function that executes a statement once with each list in argLists, and merges the
+// jobs. The statement selects a sort key, which is the Rank of the result, and the number of each job.
+func mergeFirstJobs(sql string, argLists [][]any, order func(a, b rules.Position) int) func(*Reader, int) (
+	[]rules.Position, error) {
 	return func(r *Reader, rows int) (list []rules.Position, err error) {
-		for _, args := range of {
+		for _, args := range argLists {
 			part, err := database.Rows(r, func(r database.Row) rules.Position {
 				return rules.Position{Rank: r.Num(0), Seq: r.Num(1)}
 			}, sql, append(slices.Clip(args), int64(rows))...)

@@ -42,7 +42,7 @@ func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rules.
 		if lanes, err = r.readyLanes(reserved); err != nil {
 			return nil, err
 		}
-		turns.lastTurns, turns.claims = s.turns(), map[rules.ClosedLaneList]int64{}
+		turns.lastTurns, turns.claims = s.lastTurns(), map[rules.ClosedLaneList]int64{}
 		others, err := r.takeTurns(lanes, &turns, rows-len(list), reserved)
 		return append(list, others...), err
 	}
@@ -145,7 +145,7 @@ func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 // turnOrder holds what decides which user has the next turn.
 type turnOrder struct {
 	byArrival  bool                           // users do not take turns
-	lastTurns  map[string]map[int]int64       // when each user was last served, by queue
+	lastTurns  map[string]map[int]int64       // number of each user's last turn, by queue and uid
 	claims     map[rules.ClosedLaneList]int64 // number of each user's last claim that nextLane has counted
 	claimCount int64                          // number of claims that nextLane has counted
 }

@@ -53,7 +53,8 @@ func (s *Reads) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	return out, err
 }
 
-// readAllTimeStatistics reads the all-time statistics: the stored sums and the minutes since.
+// readAllTimeStatistics reads the all-time statistics: the stored sums, and the minutes that they lack. The
+// parameter since is the start of these minutes.
 func (r *Reader) readAllTimeStatistics(since queue.Millis, queues map[string]*store.AttemptStatistics) error {
 	return database.Each(r, func(r database.Row) {
 		var one store.AttemptStatistics
@@ -63,7 +64,8 @@ func (r *Reader) readAllTimeStatistics(since queue.Millis, queues map[string]*st
 		int64(records.AllTime), int64(store.Minute), int64(since))
 }
 
-// readStatistics reads the statistics of one grain for the time from one instant until before another, newest first.
+// readStatistics reads, newest first, the statistics of grain g for the periods that begin in the range [from,
+// before).
 func (r *Reader) readStatistics(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats,
 	queues map[string]*store.AttemptStatistics) error {
 	return database.Each(r, func(r database.Row) {

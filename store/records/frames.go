@@ -11,8 +11,8 @@ import (
 )
 
 // StagedJob is a job in a frame, a part of a large batch that is not in the queue yet. Its encoding starts with
-// the length and the checksum of the rest: the numbers as varints, then the id and the texts, each after its
-// length.
+// the length and the checksum of the rest. The rest contains the numbers as varints, then the id and the texts,
+// each preceded by its length.
 type StagedJob struct {
 	Seq   int64
 	Draft queue.Job // queue, priority, attempts, times, demands and dependencies

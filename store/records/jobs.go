@@ -31,8 +31,8 @@ const (
 	schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran,
 	stored, input_gone`
 	JobColumns = HeadColumns + `, labels, error, terms`
-	// RestrictedColumns are like JobColumns, but the settings are empty for jobs of other users than ?1, which
-	// the reader may not see.
+	// RestrictedColumns are like JobColumns, but only jobs of the user in the placeholder have settings. The
+	// reader may not see the settings of other jobs.
 	RestrictedColumns = HeadColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END`
 	WholeColumns      = JobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` +
 		missingInput +
@@ -114,7 +114,7 @@ func EncodeInput(terms *queue.Execution) string {
 	}
 	raw, err := quick.Marshal(jobInput{terms.Env, terms.Stdin}, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
-		panic("sqlite: cannot encode a text as JSON: " + err.Error())
+		panic("records: cannot encode a text as JSON: " + err.Error())
 	}
 	return string(raw)
 }

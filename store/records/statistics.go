@@ -22,7 +22,7 @@ func ReadStatistics(r database.Row, f *store.AttemptStatistics) {
 // It covers all hours that have been summed up.
 const AllTime = store.Day + 1
 
-// AddStatistics adds f to the statistics that rows contains for a queue.
+// AddStatistics adds f to the statistics of a queue in the map rows.
 func AddStatistics(rows map[string]*store.AttemptStatistics, name string, f *store.AttemptStatistics) {
 	if rows[name] == nil {
 		rows[name] = new(store.AttemptStatistics)
@@ -41,15 +41,15 @@ func AllTimeName(r database.Row) string {
 
 // QueueCounts holds the stored counts of a queue.
 type QueueCounts struct {
-	Waiting       int64 `json:"w"`
-	UID           int   `json:"u"`
-	RetainedJobs  int64 `json:"e,omitempty"`
+	Waiting       int64 `json:"w"`           // number of waiting jobs
+	UID           int   `json:"u"`           // the user who enqueued the first of the queue's current jobs
+	RetainedJobs  int64 `json:"e,omitempty"` // number of jobs that ended while the queue had its own retention
 	RetainedBytes int64 `json:"o,omitempty"` // bytes of the outputs of RetainedJobs
 }
 
 // ParseQueueCounts parses the list in the column queues of the table meta. The keys of the result are names of queues.
 func ParseQueueCounts(list string) (map[string]QueueCounts, error) {
-	of := map[string]QueueCounts{}
+	counts := map[string]QueueCounts{}
 	for entry := range strings.FieldsSeq(list) {
 		at := strings.LastIndexByte(entry, '=')
 		if at < 0 {
@@ -59,7 +59,7 @@ func ParseQueueCounts(list string) (map[string]QueueCounts, error) {
 		if err != nil {
 			return nil, fmt.Errorf("queue %q: %w", entry[:at], err)
 		}
-		of[entry[:at]] = QueueCounts{n[0], int(n[1]), n[2], n[3]}
+		counts[entry[:at]] = QueueCounts{n[0], int(n[1]), n[2], n[3]}
 	}
-	return of, nil
+	return counts, nil
 }

@@ -24,9 +24,9 @@ import (
 // meantime, SQLite updates the copy too, so the backup need not begin again. The backup uses no connection for
 // reading, so it does not keep the WAL from being emptied. See docs/decisions/0037.
 const (
-	copyPrefix       = "copy-"
-	copyStep         = 256 // pages copied in one step: 1 MiB, about a millisecond of the writer's time
-	outputPieceBytes = 1 << 20
+	copyPrefix       = "copy-" // start of the name of an unfinished copy
+	copyStep         = 256     // pages copied in one step: 1 MiB, about a millisecond of the writer's time
+	outputPieceBytes = 1 << 20 // bytes of output in one row of the additional table
 )
 
 // backupFile is a finished backup.
@@ -105,7 +105,7 @@ func (s *Store) makeCopy(ctx context.Context, added int64, each func(done, total
 	path = f.Name()
 	defer func() {
 		if err != nil {
-			os.Remove(f.Name()) // path is "" here, because an early return has set it
+			os.Remove(f.Name()) // do not use path, because an early return has set it to ""
 		}
 	}()
 	if err := f.Close(); err != nil {
@@ -227,7 +227,7 @@ func (s *Store) addOutputs(ctx context.Context, c *sqlitedb.Conn, outputs store.
 		}
 		f, err := outputs(ref)
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // continue without the missing file; doctor reports it
+			return nil // continue without the missing file, which "queuectl doctor --verify" reports
 		}
 		if err != nil {
 			return fmt.Errorf("cannot read an output file: %w", err)

@@ -18,8 +18,8 @@ import (
 	"sync"
 )
 
-// withOutput returns a store with one job whose output is in a file and has the given size in bytes.
-func withOutput(t *testing.T, bytes string) *Store {
+// openStoreWithOutput returns a store with one job whose output is in a file and has the given size in bytes.
+func openStoreWithOutput(t *testing.T, bytes string) *Store {
 	t.Helper()
 	dir := createDatabase(t, 1)
 	execClosed(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref, output_bytes)
@@ -28,26 +28,26 @@ func withOutput(t *testing.T, bytes string) *Store {
 	return openStore(t, dir)
 }
 
-func noCopies(t *testing.T, s *Store) {
+func checkNoCopies(t *testing.T, s *Store) {
 	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(s.dir, copyPrefix+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
 
-func progress(int64, int64) error { return nil }
+func ignoreProgress(int64, int64) error { return nil }
 
 // A backup uses no disk space that the queue needs. It does not start if there is too little space for the
 // database and its output files. It stops if other programs use up the space in the meantime.
 func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
-	s := withOutput(t, "100000000")
+	s := openStoreWithOutput(t, "100000000")
 	read := 0
 	outputs := func(string) (io.ReadCloser, error) {
 		read++
 		return io.NopCloser(strings.NewReader("x")), nil
 	}
 	s.freeSpace = func() (int64, error) { return 50<<20 + 1, nil }
-	_, err := s.Backup(t.Context(), outputs, progress)
+	_, err := s.Backup(t.Context(), outputs, ignoreProgress)
 	if !errors.Is(err, queue.ErrNoSpace) || read != 0 {
 		t.Errorf("with too little space: %v", err)
 	}
@@ -61,12 +61,12 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 		free = sqlitedb.MinFreeBytes
 		return outputs("")
 	}
-	if _, err := s.Backup(t.Context(), taken, progress); !errors.Is(err, queue.ErrNoSpace) {
+	if _, err := s.Backup(t.Context(), taken, ignoreProgress); !errors.Is(err, queue.ErrNoSpace) {
 		t.Errorf("with less and less space: %v", err)
 	}
-	noCopies(t, s)
+	checkNoCopies(t, s)
 	free = 1 << 30
-	made, err := s.Backup(t.Context(), outputs, progress)
+	made, err := s.Backup(t.Context(), outputs, ignoreProgress)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,24 +76,24 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 // A backup ends when its context ends, because the client is gone or the service stops. It then leaves no files
 // behind, and the next backup can begin.
 func TestBackupEndsWithItsContext(t *testing.T) {
-	s := withOutput(t, "1")
+	s := openStoreWithOutput(t, "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) {
 		cancel()
 		return nil, os.ErrNotExist
-	}, progress)
+	}, ignoreProgress)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
-	noCopies(t, s)
-	made, err := s.Backup(t.Context(), func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }, progress)
+	checkNoCopies(t, s)
+	made, err := s.Backup(t.Context(), func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }, ignoreProgress)
 	if err != nil {
 		t.Fatal(err)
 	}
 	made.Close()
 }
 
-// If an output file is deleted while doctor runs, doctor does not report it as a file without an attempt.
+// If an output file is deleted while Verify runs, Verify does not report it as a file without an attempt.
 func TestVerifyToleratesConcurrentOutputDeletion(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
@@ -185,7 +185,7 @@ func TestABackupIsAlwaysEnded(t *testing.T) {
 					t.Error("the backup was not ended")
 				}
 			})
-			noCopies(t, s)
+			checkNoCopies(t, s)
 		})
 	}
 }

@@ -69,6 +69,7 @@ func compactAll(t *testing.T, s *Store) (steps int) {
 	return steps
 }
 
+// fileSize returns the size of a database file. end is the end of its name, such as "-wal".
 func fileSize(t *testing.T, s *Store, end string) int64 {
 	t.Helper()
 	info, err := os.Stat(filepath.Join(s.dir, sqlitedb.DatabaseName+end))

@@ -29,7 +29,7 @@ func createDatabase(t *testing.T, n int) (dir string) {
 	return dir
 }
 
-func sum(t *testing.T, path string) string {
+func fileChecksum(t *testing.T, path string) string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -85,13 +85,13 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	enqueue(t, s, 1)
 	s.Close()
 	execClosed(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(database.Migrations)+1))
-	before := sum(t, filepath.Join(dir, sqlitedb.DatabaseName))
+	before := fileChecksum(t, filepath.Join(dir, sqlitedb.DatabaseName))
 	err := expectRefused(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer,
 		len(database.Migrations)))
 	if !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
-	if sum(t, filepath.Join(dir, sqlitedb.DatabaseName)) != before {
+	if fileChecksum(t, filepath.Join(dir, sqlitedb.DatabaseName)) != before {
 		t.Error("the file was changed")
 	}
 	// A newer file that does not say which versions may read it is rejected.
@@ -189,8 +189,8 @@ func TestDamagedPagesAreNeverSilent(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// outcomeOfOpening opens a database and returns the outcome: "refused" if opening fails, "unreadable" if
-// reading fails, or "whole".
+// outcomeOfOpening opens a database, with a marker of an I/O error if doubt is set. It returns the outcome:
+// "refused" if opening fails, "unreadable" if reading fails, or "whole".
 func outcomeOfOpening(t *testing.T, raw []byte, doubt bool, jobs int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
@@ -282,8 +282,8 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	}
 }
 
-// namesNextSteps reports whether an error names both sources of information about a damaged database: the
-// log and doctor.
+// namesNextSteps reports whether an error names both sources of information about a damaged database: the log and
+// "queuectl doctor".
 func namesNextSteps(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "log") && strings.Contains(err.Error(), "queuectl doctor")
 }

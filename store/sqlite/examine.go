@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Examine checks the database, its directory and its disk, for the command doctor. It is fast and safe for
+// Examine checks the database, its directory and its disk, for "queuectl doctor". It is fast and safe for
 // concurrent use.
 func (s *Store) Examine(ctx context.Context) []store.Finding {
 	list := integrity.ExamineDir(s.dir)

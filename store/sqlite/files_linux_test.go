@@ -35,18 +35,20 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// If the directory or a database file is not writable, opening fails with an error that names the next step,
-// and doctor reports it. This applies to ordinary users and to a service that gave up its privileges.
+// If the directory or a database file is not writable, opening fails with an error that names the next step, and
+// ExamineDir reports it. This applies to ordinary users and to a service that gave up its privileges.
 func TestReadOnlyFilesAreRefused(t *testing.T) {
 	for name, path := range map[string]func(dir string) string{
 		"directory": func(dir string) string { return dir },
 		"database":  func(dir string) string { return filepath.Join(dir, sqlitedb.DatabaseName) },
 	} {
-		t.Run(name, func(t *testing.T) { refusesReadOnly(t, createDatabase(t, 1), path) })
+		t.Run(name, func(t *testing.T) { checkReadOnlyRefused(t, createDatabase(t, 1), path) })
 	}
 }
 
-func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
+// checkReadOnlyRefused makes a path in a database's directory read-only. Opening the database must then fail, and
+// ExamineDir must report the path.
+func checkReadOnlyRefused(t *testing.T, dir string, path func(dir string) string) {
 	if os.Geteuid() == 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
 		for _, p := range []string{dir, filepath.Join(dir, sqlitedb.DatabaseName), filepath.Join(dir, sqlitedb.HighWaterName)} {
@@ -209,10 +211,10 @@ func TestBackupThatCannotBeOpenedIsDeleted(t *testing.T) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Backup(t.Context(), nil, progress); err == nil {
+	if _, err := s.Backup(t.Context(), nil, ignoreProgress); err == nil {
 		t.Error("SQLite opened a file with too long a path")
 	}
-	noCopies(t, s)
+	checkNoCopies(t, s)
 }
 
 // If another program truncates the WAL or the database while jobs are enqueued and listed, the store fails
@@ -295,7 +297,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 	}
 }
 
-// Doctor follows a symbolic link to the directory and checks its target.
+// ExamineStopped follows a symbolic link to the directory and checks its target.
 func TestExamineFollowsDirectoryLink(t *testing.T) {
 	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
 	if err := os.Chmod(dir, 0o700); err != nil {

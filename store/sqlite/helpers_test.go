@@ -13,6 +13,7 @@ import (
 
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
+// draft returns a draft of a job, which the functions in set then change.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
@@ -74,6 +75,7 @@ func expectNoFaults(t *testing.T, s *Store, when string) {
 	}
 }
 
+// faultsFound returns the messages of the faults that Verify finds.
 func faultsFound(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
 	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}},

@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// dirOf returns the contents of the database files in a directory, as a process that was killed would
+// readDatabaseFiles returns the contents of the database files in a directory, as a process that was killed would
 // leave them.
-func dirOf(t *testing.T, dir string) map[string][]byte {
+func readDatabaseFiles(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
 	for _, name := range []string{sqlitedb.DatabaseName, sqlitedb.DatabaseName + "-wal", sqlitedb.HighWaterName} {
@@ -29,7 +29,8 @@ func dirOf(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-func enqueueSome(t *testing.T, s *Store, n int) {
+// enqueueSeparately enqueues n jobs, each in its own request.
+func enqueueSeparately(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for range n {
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
@@ -38,16 +39,16 @@ func enqueueSome(t *testing.T, s *Store, n int) {
 	}
 }
 
-// A database that has lost acknowledged changes is rejected by the next start and by doctor, and is not
+// A database that has lost acknowledged changes is rejected by the next start and by ExamineStopped, and is not
 // modified. SQLite itself does not notice such a loss, because it treats a damaged write-ahead log as a shorter
 // one.
 func TestLostCommitsAreNoticed(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	enqueueSome(t, s, 10)
-	older := dirOf(t, dir)
-	enqueueSome(t, s, 10)
-	whole := dirOf(t, dir)
+	enqueueSeparately(t, s, 10)
+	older := readDatabaseFiles(t, dir)
+	enqueueSeparately(t, s, 10)
+	whole := readDatabaseFiles(t, dir)
 	for _, c := range []struct {
 		name string
 		harm func(files map[string][]byte)
@@ -123,9 +124,9 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	enqueueSome(t, s, 3)
+	enqueueSeparately(t, s, 3)
 	file := backup(t, s)
-	enqueueSome(t, s, 5)
+	enqueueSeparately(t, s, 5)
 	s.Close()
 	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseName)); err != nil { // a killed restore leaves this state
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// TestMain runs the tests. If the environment variable QUEUECTL_TEST_HOLD is set, it acts as another program
-// that has a database open.
+// TestMain runs the tests. If the environment variable QUEUECTL_TEST_HOLD is set, the test program instead acts
+// as another program that has a database open.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
 		c, err := sqlitedb.Open(path, `busy_timeout = 20`)
@@ -118,7 +118,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	})
 }
 
-// inTransaction calls do within a write transaction.
+// inTransaction calls the function do within a write transaction.
 func inTransaction(t *testing.T, s *Store, do func() error) {
 	t.Helper()
 	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {

@@ -17,13 +17,12 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// OpenReadOnly opens the database of a directory whose service is not running, for reading only. All changes
-// are refused.
+// OpenReadOnly opens the database of a directory whose service is not running, for reading only. All changes are
+// refused.
 //
-// It changes no file in the directory, and does not recover what a crash has left. It takes no lock, so a
-// service can start in the meantime. Once that service writes, reads are refused. The error is
-// fs.ErrNotExist if there is no database.
-// See docs/decisions/0068.
+// It changes no file in the directory, and does not recover what a crash has left. It takes no lock, so a service
+// can start in the meantime. Once that service writes, reads are refused. If there is no database, OpenReadOnly
+// returns fs.ErrNotExist. See docs/decisions/0068.
 func OpenReadOnly(o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, sqlitedb.DatabaseName)
 	info, err := os.Stat(path)
@@ -34,7 +33,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(o)
-	s.statesAtOpen = statFileStates(path)
+	s.statesAtOpen = readFileStates(path)
 	name, err := readOnlyURI(path, s.statesAtOpen)
 	if err != nil {
 		return nil, err
@@ -86,10 +85,10 @@ type fileState struct {
 	modTime time.Time
 }
 
-// fileStates holds the state of the database and of its write-ahead log.
+// fileStates holds the state of the database and of its write-ahead log, in this order.
 type fileStates [2]fileState
 
-func statFileStates(path string) (now fileStates) {
+func readFileStates(path string) (now fileStates) {
 	for i, p := range []string{path, path + "-wal"} {
 		now[i].size = -1
 		if info, err := os.Stat(p); err == nil {
@@ -121,7 +120,7 @@ func readOnlyURI(path string, now fileStates) (string, error) {
 
 // checkUnchanged returns an error if a service has changed the files since this store opened them for reading only.
 func (s *Store) checkUnchanged() error {
-	if s.statesAtOpen == (fileStates{}) || s.statesAtOpen == statFileStates(filepath.Join(s.dir, sqlitedb.DatabaseName)) {
+	if s.statesAtOpen == (fileStates{}) || s.statesAtOpen == readFileStates(filepath.Join(s.dir, sqlitedb.DatabaseName)) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; "+

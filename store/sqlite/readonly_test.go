@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// contents returns the contents of all files in a directory by name.
-func contents(t *testing.T, dir string) map[string]string {
+// readFiles returns the contents of all files in a directory by name.
+func readFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
 	list, err := os.ReadDir(dir)
@@ -46,7 +46,7 @@ func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 				t.Fatal(said)
 			}
 		}
-		before := contents(t, dir)
+		before := readFiles(t, dir)
 		s, err := OpenReadOnly(Options{Dir: dir})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -64,7 +64,7 @@ func TestReadOnlyWhileAServiceRuns(t *testing.T) {
 		if _, err := s.Enqueue(t.Context(), store.Request{}); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%s: a change: %v", name, err)
 		}
-		if !maps.Equal(contents(t, dir), before) {
+		if !maps.Equal(readFiles(t, dir), before) {
 			t.Errorf("%s: a file was changed", name)
 		}
 		said, die := startOtherProgram(t, path, `UPDATE jobs SET error = 'concurrent'`)

@@ -31,6 +31,7 @@ func createBackup(t *testing.T, n int, command string) (file string) {
 	return backup(t, s)
 }
 
+// backup writes a backup of a store to a file, and returns the path of the file.
 func backup(t *testing.T, s *Store) (file string) {
 	t.Helper()
 	none := func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }
@@ -50,6 +51,7 @@ func backup(t *testing.T, s *Store) (file string) {
 	return file
 }
 
+// restore restores a backup without outputs into a directory.
 func restore(dir, file string) error {
 	_, replace, err := integrity.Restore(dir, file, func(string) (io.WriteCloser, error) {
 		return nil,
@@ -135,7 +137,7 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 	}
 }
 
-// A backup with a newer schema can be restored if the schema allows this version to use it. Doctor then reports
+// A backup with a newer schema can be restored if the schema allows this version to use it. Examine then reports
 // no faults.
 func TestRestoreOfANewerSchema(t *testing.T) {
 	file := createBackup(t, 3, "true")

@@ -45,7 +45,7 @@ type spaceCheck struct {
 func (b backend) CheckSpace() error {
 	if time.Since(b.space.time) > spaceCheckInterval {
 		if b.reserveError.Load() != nil {
-			b.maintainReserve() // may create the reserve, so that new jobs need not wait for the next call
+			b.maintainReserve() // create the reserve now if possible, since new jobs are refused without it
 		}
 		if b.space.refusal = b.SpaceError(); b.space.refusal != nil {
 			queue.TrySend(b.needsSpace, struct{}{})

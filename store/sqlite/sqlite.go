@@ -29,10 +29,10 @@ import (
 type Store struct {
 	*engine.Engine
 	dir       string
-	freeSpace func() (int64, error)
-	conn      *sqlitedb.Conn // writer's connection
-	readPath  string         // path by which readers open the database
-	readFlags int32          // SQLite's flags with which readers open the database
+	freeSpace func() (int64, error) // returns the free bytes on the disk; replaced in tests
+	conn      *sqlitedb.Conn        // writer's connection
+	readPath  string                // path by which readers open the database
+	readFlags int32                 // SQLite's flags with which readers open the database
 
 	files [2]os.FileInfo // database and WAL, as they were when opened
 	// statesAtOpen describes the files at the time when they were opened in read-only mode. It is zero if the
@@ -46,7 +46,7 @@ type Store struct {
 	freePageBytes atomic.Int64 // bytes of free pages in the database, when last counted
 	// reserveError is the error for new jobs while the reserve file is missing. It is nil if the reserve exists.
 	reserveError atomic.Pointer[error]
-	capacity     atomic.Pointer[capacity]
+	capacity     atomic.Pointer[capacity] // last measured size of the disk; nil at first
 	// needsSpace receives a value when new jobs are refused for lack of space, or when rows were removed.
 	needsSpace chan struct{}
 
@@ -55,7 +55,7 @@ type Store struct {
 	highWater      sqlitedb.HighWaterFile // used by the writer only
 }
 
-// backend is the Backend and DiskSpace of a Store's engine.
+// backend implements the interfaces Backend and DiskSpace for the engine of a Store.
 type backend struct{ *Store }
 
 // Options are the parameters of Open and of OpenReadOnly.
@@ -120,6 +120,7 @@ func newStore(o Options) *Store {
 	return s
 }
 
+// open opens the files, updates the schema and loads the writer's memory.
 func (s *Store) open(path string) (err error) {
 	if s.conn, err = sqlitedb.OpenWriter(path); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (s *Store) checkAfterIOError() error {
 	return os.Remove(marker)
 }
 
-// OpenReader implements reads.Database. It opens a connection for reading.
+// OpenReader implements reads.Database.
 func (b backend) OpenReader() (database.ReadConn, error) {
 	c, err := sqlitedb.OpenWithFlags(b.readPath, b.readFlags, sqlitedb.ReaderPragmas()...)
 	if err != nil {
@@ -242,7 +243,7 @@ func (b backend) OnFailure() {
 
 // DatabaseBytes implements engine.DiskSpace. It returns the size of the database file and its write-ahead log.
 func (b backend) DatabaseBytes() int64 {
-	states := statFileStates(filepath.Join(b.dir, sqlitedb.DatabaseName))
+	states := readFileStates(filepath.Join(b.dir, sqlitedb.DatabaseName))
 	return max(0, states[0].size) + max(0, states[1].size)
 }
 

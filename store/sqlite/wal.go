@@ -16,24 +16,25 @@ import (
 // when no reader uses the WAL. Overlapping readers, or one reader that does not end, would let the file grow
 // without limit. See docs/decisions/0036.
 const (
-	walAlarmBytes     = 256 << 20 // bytes; above this, a warning appears and reads get a shorter time limit
-	walWaitMillis     = `100`     // ms that the writer waits for readers
-	walLongWaitMillis = `400`     // ms that the writer waits while the warning is shown; longer than any read may take
-	walFirstPause     = time.Second
-	walMaxPause       = 30 * time.Second // maximum time between two waits, for a reader that does not end
-	shortReadTimeout  = 250 * time.Millisecond
+	walAlarmBytes     = 256 << 20              // bytes; above this, a warning appears and reads get a shorter time limit
+	walWaitMillis     = `100`                  // ms that the writer waits for readers
+	walLongWaitMillis = `400`                  // ms that the writer waits during a warning; longer than any read may take
+	walFirstPause     = time.Second            // minimum time between two waits
+	walMaxPause       = 30 * time.Second       // maximum time between two waits, for a reader that does not end
+	shortReadTimeout  = 250 * time.Millisecond // time limit of reads while the warning is shown
 )
 
 // walCheck is the writer's state while the WAL is too large.
 type walCheck struct {
+	// Above keepBytes of WAL, the writer waits for readers. Above alarmBytes, a warning appears.
 	keepBytes, alarmBytes int64
-	nextWait              time.Time // earliest time of the next wait for readers
-	pause                 time.Duration
+	nextWait              time.Time     // earliest time of the next wait for readers
+	pause                 time.Duration // time from the last wait to nextWait
 }
 
-// checkpointWAL makes the next commit restart the WAL if its size in bytes is too large. The writer waits a
-// moment for readers that still use the WAL; new readers do not prevent the restart. A failed checkpoint is no
-// error, as in SQLite itself.
+// checkpointWAL makes the next commit restart the WAL if size, the size of the WAL in bytes, is too large. The
+// writer waits a moment for readers that still use the WAL; new readers do not prevent the restart. A failed
+// checkpoint is no error, as in SQLite itself.
 func (s *Store) checkpointWAL(size int64) {
 	w := &s.wal
 	if size <= w.keepBytes {

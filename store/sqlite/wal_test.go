@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// smallWAL returns a store and its log. For the store, a WAL (write-ahead log) of more than 256 KiB is too
+// openStoreWithSmallWAL returns a store and its log. For the store, a WAL (write-ahead log) of more than 256 KiB is too
 // large. It warns above 1 MiB.
-func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
+func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
 	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: defaultOrder, Log: slog.New(slog.NewTextHandler(log,
@@ -76,7 +76,7 @@ func allowCheckpoint(t *testing.T, s *Store) {
 // While another program's read does not end, the WAL grows. The store logs one warning, shortens the time
 // limit for its reads and refuses no request. After the read has ended, the WAL is small again.
 func TestReaderThatDoesNotEnd(t *testing.T) {
-	s, log := smallWAL(t)
+	s, log := openStoreWithSmallWAL(t)
 	grow(t, s)
 	path := filepath.Join(s.dir, sqlitedb.DatabaseName)
 	way := sqlitedb.ReadersCommand(path)
@@ -130,7 +130,7 @@ func TestReaderThatDoesNotEnd(t *testing.T) {
 // While a reader keeps the WAL from being emptied, the writer waits for readers only from time to time, not at
 // each commit.
 func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
-	s, _ := smallWAL(t)
+	s, _ := openStoreWithSmallWAL(t)
 	_, stop := startOtherProgram(t, filepath.Join(s.dir, sqlitedb.DatabaseName), `BEGIN;SELECT count(*) FROM jobs`)
 	defer stop()
 	begun := time.Now()
@@ -181,7 +181,7 @@ func keepReadersBusy(t *testing.T, read func(context.Context)) {
 
 // The WAL does not grow if reads overlap so that at least one reader is always active.
 func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
-	s, _ := smallWAL(t)
+	s, _ := openStoreWithSmallWAL(t)
 	keepReadersBusy(t, func(ctx context.Context) { readSlowly(ctx, s, `5000`) })
 	var worst int64
 	for range 20 { // writes 20 MiB in total
@@ -197,7 +197,7 @@ func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 // Consecutive long reads of this program let the WAL grow only until their time limit is shortened.
 func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
-	s, _ := smallWAL(t)
+	s, _ := openStoreWithSmallWAL(t)
 	keepReadersBusy(t, func(ctx context.Context) {
 		readSlowly(ctx, s, `1000000000`)
 	})

@@ -23,13 +23,12 @@ import (
 
 var _ database.MissingChecker = (*Conn)(nil)
 
-// Conn is one connection to SQLite with its prepared statements, for one goroutine at a time. It calls
-// SQLite's C API through modernc.org/sqlite/lib. The database/sql driver on top of that API copies every
-// value twice and takes locks that a single goroutine does not need. Copies and locks cost a ninth of the
-// service's CPU time for a short job. As in the package lib, addresses in SQLite's memory are uintptr.
-// See docs/decisions/0007.
+// Conn is one connection to SQLite with its prepared statements, for one goroutine at a time. It calls SQLite's C
+// API through modernc.org/sqlite/lib. The database/sql driver on top of that API copies every value twice and
+// takes locks that a single goroutine does not need. Copies and locks cost a ninth of the service's CPU time for
+// a short job. Addresses in SQLite's memory are uintptr, as in that package. See docs/decisions/0007.
 type Conn struct {
-	// TLS and DB are the arguments of functions of SQLite's C API for which the connection has no method.
+	// Other packages need TLS and DB to call those functions of SQLite's C API for which Conn has no method.
 	TLS            *libc.TLS
 	DB             uintptr
 	Stmts          map[string]uintptr // prepared statements by SQL text
@@ -236,12 +235,12 @@ func (c *Conn) QueryAll(list []database.Query) error {
 	return nil
 }
 
-// InNumbersSQL implements database.Statements. It returns a condition on a list of numbers.
+// InNumbersSQL implements database.Statements.
 func (c *Conn) InNumbersSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
 }
 
-// InWordsSQL implements database.Statements. It returns a condition on a list of words.
+// InWordsSQL implements database.Statements.
 func (c *Conn) InWordsSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }

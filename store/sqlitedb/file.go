@@ -77,10 +77,10 @@ func writerPragmas() []string {
 // there never was a database, it creates an empty file.
 func CheckDir(dir, path string) error {
 	mark := filepath.Join(dir, HighWaterName)
-	_, noMark := os.Stat(mark)
+	_, markErr := os.Stat(mark)
 	info, err := os.Lstat(path)
 	switch {
-	case errors.Is(err, os.ErrNotExist) && noMark == nil:
+	case errors.Is(err, os.ErrNotExist) && markErr == nil:
 		return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start "+
 			"with an empty queue", path, mark)
 	case errors.Is(err, os.ErrNotExist):
@@ -94,7 +94,7 @@ func CheckDir(dir, path string) error {
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("the database %s must be a regular file, not a symbolic link or a directory; to use another "+
 			"directory, give it with --dir", path)
-	case info.Size() == 0 && noMark == nil:
+	case info.Size() == 0 && markErr == nil:
 		return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start "+
 			"with an empty queue", path, mark)
 	}
@@ -158,8 +158,8 @@ func noSpaceError(path string, err error) error {
 // machines or programs may write to them, and locks, fsync and the shared memory of the WAL are unreliable.
 type fileSystem struct {
 	Name    string
-	Refused bool
-	Note    string
+	Refused bool   // true if no queue may be stored on it
+	Note    string // warning for the user; "" if there is nothing to warn about
 }
 
 // CheckSupported returns the error for a directory on an unreliable file system, or nil.

@@ -76,7 +76,7 @@ func allocateWALIndex(path string) error {
 // each 4,096 frames of the WAL (sqlite.org/walformat.html).
 const walIndexBytes = (1 + WALKeepBytes/PageSize/4096) * (32 << 10)
 
-// RefusedFileSystems lists the file systems that are refused.
+// RefusedFileSystems lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string {
 	names := map[string]bool{}
 	for _, f := range fileSystems {

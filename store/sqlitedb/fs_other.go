@@ -5,7 +5,7 @@ package sqlitedb
 // FileSystemOf returns an unknown file system: on this operating system its type is not determined.
 func FileSystemOf(string) (fileSystem, error) { return fileSystem{Name: "an unknown file system"}, nil }
 
-// RefusedFileSystems lists the file systems that are refused.
+// RefusedFileSystems lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string { return "" }
 
 // allocateWALIndex does nothing: file systems of this operating system have blocks of at least 4 KiB.

@@ -55,7 +55,7 @@ func volumeFileSystem(path string, kind uint32, name string) fileSystem {
 	return fileSystem{Name: name}
 }
 
-// RefusedFileSystems lists the file systems that are refused.
+// RefusedFileSystems lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string { return "network drives" }
 
 // allocateWALIndex does nothing: file systems of this operating system have blocks of at least 4 KiB.

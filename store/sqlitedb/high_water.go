@@ -25,7 +25,7 @@ type HighWater struct {
 }
 
 const (
-	highWaterNumbers = 3 * 8
+	highWaterNumbers = 3 * 8 // size of an encoded HighWater in bytes, without its checksum
 	// highWaterSlot is the size of a slot in bytes. The file has two slots, written alternately, so that one
 	// is always intact.
 	highWaterSlot = 64

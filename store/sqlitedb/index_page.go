@@ -10,15 +10,15 @@ import (
 )
 
 // A lookup in the id index descends from the root page to one leaf. Damage can hide an entry from it without an
-// SQLite error. For example, a changed bit can shorten a leaf by one entry, or make a page refer to a wrong
-// page of the same index.
+// SQLite error. For example, a changed bit can shorten a leaf by one entry, or make a page refer to a wrong page
+// of the same index.
 //
-// So if an id was not found, checkIndexPath descends again and checks each page as integrity_check does. The
-// page's entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie between
+// So if an id was not found, checkIndexPath descends again and checks each page as SQLite's integrity_check does.
+// The page's entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie between
 // the keys that led to the page. This costs about as much as the lookup, and writers pay nothing.
 //
-// If the disk returns an old version of a page, without its last write, the page itself is sound. Only doctor
-// --verify finds such a page, because it compares the index entries with the rows of the table.
+// If the disk returns an old version of a page, without its last write, the page itself is sound. Only "queuectl
+// doctor --verify" finds such a page, because it compares the index entries with the rows of the table.
 
 // The first byte of a page shows its kind. These are the kinds of index pages.
 const (
@@ -120,23 +120,23 @@ func parseIndexPage(b []byte) (p indexPage, sound bool) {
 	if len(b) < head+4 {
 		return p, false
 	}
-	places := head
+	offsetsStart := head
 	switch b[0] {
 	case leafIndex:
 	case interiorIndex:
-		places += 4
+		offsetsStart += 4
 		p.lastChild = int64(binary.BigEndian.Uint32(b[head:]))
 	default:
 		return p, false
 	}
 	number := func(at int) int { return int(binary.BigEndian.Uint16(b[at:])) }
 	free, entries, content, fragments := number(1), number(3), number(5), int(b[7])
-	if content < places+2*entries || content > len(b) || b[0] == interiorIndex && p.lastChild == 0 {
+	if content < offsetsStart+2*entries || content > len(b) || b[0] == interiorIndex && p.lastChild == 0 {
 		return p, false
 	}
 	var used []byteRange
 	for i := range entries {
-		at := number(places + 2*i)
+		at := number(offsetsStart + 2*i)
 		e, size, ok := parseIndexEntry(b[min(at, len(b)):], b[0] == interiorIndex)
 		if !ok {
 			return p, false

@@ -11,12 +11,12 @@ import (
 // id would be.
 const checkedNeighbours = 50
 
-// CheckMissingID implements database.MissingChecker. It checks three cases:
+// CheckMissingID implements database.MissingChecker. It returns a damage error in three cases:
 //   - an index has an entry for the job;
 //   - a page on the path to the id in the id index is damaged;
 //   - entries next to the id's position in that index disagree with their rows.
 //
-// Only doctor --verify finds pages that are older than the rest of the database.
+// Only "queuectl doctor --verify" finds pages that are older than the rest of the database.
 func (c *Conn) CheckMissingID(id string, number int64) error {
 	if number > 0 {
 		if err := c.CheckMissingNumber(number); err != nil {
@@ -63,13 +63,14 @@ func (c *Conn) CheckMissingNumber(seq int64) error {
 	return err
 }
 
-// checkIDs returns a damage error if the row of an entry of the id index is missing or has another id.
-func checkIDs(c *Conn, entries string, args ...any) error {
+// checkIDs executes a query for entries of the id index. It returns a damage error if the row of an entry is
+// missing or has another id.
+func checkIDs(c *Conn, query string, args ...any) error {
 	type entry struct {
 		id  string
 		seq int64
 	}
-	list, err := database.Rows(c, func(r database.Row) entry { return entry{r.Text(0), r.Num(1)} }, entries, args...)
+	list, err := database.Rows(c, func(r database.Row) entry { return entry{r.Text(0), r.Num(1)} }, query, args...)
 	if err != nil {
 		return err
 	}

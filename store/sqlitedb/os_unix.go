@@ -58,7 +58,7 @@ func CheckWritable(path string, _ os.FileInfo) error {
 }
 
 // CheckPrivate returns an error for a file or directory that belongs to another account, or whose mode has any
-// bit of open. open contains the permission bits that give too much access to other accounts.
+// bit of the parameter open. These are the permission bits that give other accounts too much access.
 func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

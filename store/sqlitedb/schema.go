@@ -49,8 +49,8 @@ func OldSchemaError(dir string, version int64) error {
 		dir, version, len(database.Migrations))
 }
 
-// checkTables returns an error if the schema is newer or if a table lacks a column. A program older than the
-// first release may have created different tables under the same version number.
+// checkTables returns an error if this program does not support the schema version, or if a table lacks a column.
+// A program older than the first release may have created different tables under the same version number.
 func checkTables(c *Conn, dir string) error {
 	version, err := checkSchema(c, database.Migrations)
 	if err != nil || version != int64(len(database.Migrations)) {

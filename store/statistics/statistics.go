@@ -29,7 +29,7 @@ type Writer struct {
 	Now      queue.Millis // time of the transaction
 	Progress *Progress
 	Cache    *Cache
-	HasRule  func(queue string) bool // reports whether a queue has a rule
+	HasRule  func(queue string) bool // reports whether a store.QueueRule is stored for a queue
 }
 
 // Progress says up to when finer statistics have been summed up in coarser ones. If the transaction is rolled
@@ -54,7 +54,7 @@ type Cache struct {
 // period holds the statistics of one period while a transaction adds to them.
 type period struct {
 	grain   store.Grain
-	at      queue.Millis
+	at      queue.Millis                        // start of the period
 	rows    map[string]*store.AttemptStatistics // statistics by queue
 	changed map[string]bool                     // by queue; the value is true if the database already has the row
 }
@@ -96,9 +96,9 @@ func (w *Writer) put(p *period) (err error) {
 }
 
 // isNamedAllTime reports whether a queue has its own name in the all-time statistics. A queue gets its own name
-// with its first measurement if fewer than the maximum number of queues have one, or if hasOwn reports true. It
-// keeps the name forever. Measurements of other queues are added to store.OtherQueues. The column "others" of
-// each minute's row records whether the queue had a name, so measurements are never moved later. See
+// with its first measurement if fewer than the maximum number of queues have one, or if alwaysHasOwnRow returns
+// true. It keeps the name forever. Measurements of other queues are added to store.OtherQueues. The column
+// "others" of each minute's row records whether the queue had a name, so measurements are never moved later. See
 // docs/decisions/0086.
 func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
@@ -112,27 +112,28 @@ func (w *Writer) isNamedAllTime(name string) (bool, error) {
 		w.Cache.namedQueues = known
 	}
 	named := w.Cache.namedQueues
-	if !named[name] && nameIn(named, name, w.hasOwn) == name {
+	if !named[name] && nameIn(named, name, w.alwaysHasOwnRow) == name {
 		named[name] = true
 	}
 	return named[name], nil
 }
 
-// read returns the statistics from one instant until before another, by queue.
-func (w *Writer) read(g store.Grain, from, before queue.Millis) (map[string]*store.AttemptStatistics, error) {
+// read returns, by queue, the sums of the statistics of grain g for the periods that begin in the range [from,
+// until).
+func (w *Writer) read(g store.Grain, from, until queue.Millis) (map[string]*store.AttemptStatistics, error) {
 	rows := map[string]*store.AttemptStatistics{}
 	err := database.Each(w, func(r database.Row) {
 		var f store.AttemptStatistics
 		records.ReadStatistics(r, &f)
 		records.AddStatistics(rows, r.Text(0), &f)
 	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
-		int64(before))
+		int64(until))
 	return rows, err
 }
 
-// hasOwn reports whether a queue always has its own statistics, even if a period already names the maximum number
-// of queues.
-func (w *Writer) hasOwn(name string) bool {
+// alwaysHasOwnRow reports whether a queue always has its own statistics, even if a period already names the
+// maximum number of queues.
+func (w *Writer) alwaysHasOwnRow(name string) bool {
 	return name == queue.DefaultQueue || name == store.OtherQueues || w.HasRule(name)
 }
 
@@ -195,7 +196,7 @@ func (w *Writer) addTo(p *period, measured []rules.Measurement) error {
 		m := &measured[i]
 		name := m.Queue
 		if p.grain != records.AllTime {
-			name = nameIn(p.rows, name, w.hasOwn)
+			name = nameIn(p.rows, name, w.alwaysHasOwnRow)
 		} else if named, err := w.isNamedAllTime(name); err != nil {
 			return err
 		} else if !named {
@@ -296,7 +297,7 @@ func (w *Writer) addAllTime(from, before queue.Millis) {
 func (w *Writer) foldQueues(rows map[string]*store.AttemptStatistics) map[string]*store.AttemptStatistics {
 	var names []string
 	for name := range rows {
-		if !w.hasOwn(name) {
+		if !w.alwaysHasOwnRow(name) {
 			names = append(names, name)
 		}
 	}
@@ -319,11 +320,13 @@ type Delta struct {
 	Rows   []deltaRow   `json:"g,omitempty"`
 }
 
+// deltaRow holds the statistics of one queue, or of store.OtherQueues, in the minute of a Delta.
 type deltaRow struct {
-	Queue  string   `json:"q"`
+	Queue string `json:"q"`
+	// Counts holds how many attempts were started, completed, failed, dead, cancelled and returned, in this order.
 	Counts [6]int64 `json:"c"`
-	Waits  []byte   `json:"w"`
-	Runs   []byte   `json:"r"`
+	Waits  []byte   `json:"w"` // wait times, encoded by Histogram.Append
+	Runs   []byte   `json:"r"` // run times, encoded by Histogram.Append
 }
 
 // Delta returns the rows of the current minute with the given names, which Writer.Add has returned.

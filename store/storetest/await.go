@@ -12,11 +12,11 @@ import (
 )
 
 var awaitPromises = []promise{
-	{name: "Await returns ready jobs immediately", check: awaitReady},
-	{name: "Await returns when a job is enqueued", check: awaitEnqueue},
-	{name: "Await returns when a job is due", check: awaitDue},
-	{name: "Await returns whenever a leased job is runnable again", check: awaitGivenBack},
-	{name: "Await never returns an expired job", check: awaitExpired},
+	{name: "Await returns ready jobs immediately", check: awaitReturnsReadyJobs},
+	{name: "Await returns when a job is enqueued", check: awaitReturnsEnqueuedJob},
+	{name: "Await returns when a job is due", check: awaitReturnsDueJob},
+	{name: "Await returns whenever a leased job is runnable again", check: awaitReturnsReleasedJob},
+	{name: "Await never returns an expired job", check: awaitReturnsNoExpiredJob},
 	{name: "Await returns when its context ends", check: awaitEndsWithContext},
 	{name: "a cancelled Await loses no job", check: awaitLosesNothing},
 	{name: "Await and Exchange never return the same lease", check: awaitAndExchangeShareNoLease},
@@ -51,7 +51,7 @@ func (r *rig) awaitedJobs(what string, result <-chan awaitResult) []queue.Job {
 	return got.jobs
 }
 
-func awaitReady(r *rig) {
+func awaitReturnsReadyJobs(r *rig) {
 	low, high, middle := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9)), r.enqueueOne(withPriority(5))
 	r.newEvents()
 	first := r.awaitedJobs("first await", r.await(r.Context(), 2))
@@ -63,7 +63,7 @@ func awaitReady(r *rig) {
 	r.checkCounts()
 }
 
-func awaitEnqueue(r *rig) {
+func awaitReturnsEnqueuedJob(r *rig) {
 	for range 20 {
 		result := r.await(r.Context(), 2)
 		jobs := r.enqueueAndGet(draft(), draft(), draft())
@@ -73,7 +73,7 @@ func awaitEnqueue(r *rig) {
 	}
 }
 
-func awaitDue(r *rig) {
+func awaitReturnsDueJob(r *rig) {
 	j := r.enqueueOne(withDelay(time.Minute))
 	result := r.await(r.Context(), 1)
 	r.advanceAndPromote(time.Minute)
@@ -82,7 +82,8 @@ func awaitDue(r *rig) {
 	same(r, "awaited", got, r.asClaimed(got, j))
 }
 
-func awaitGivenBack(r *rig) {
+// Await returns whenever a leased job is runnable again.
+func awaitReturnsReleasedJob(r *rig) {
 	release := func(j queue.Job) { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {
 		name string
@@ -112,8 +113,8 @@ func awaitGivenBack(r *rig) {
 	}
 }
 
-func awaitExpired(r *rig) {
-	expiring := r.enqueueOne(expiringAt(r.s.Now() + 1))
+func awaitReturnsNoExpiredJob(r *rig) {
+	expiring := r.enqueueOne(withExpiry(r.s.Now() + 1))
 	r.advance(time.Millisecond)
 	result := r.await(r.Context(), 5)
 	fresh := r.enqueueOne()

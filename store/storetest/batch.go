@@ -10,12 +10,12 @@ import (
 
 var batchPromises = []promise{
 	{name: "jobs of a staged batch are visible only after the commit", check: stagedBatchIsHidden},
-	{name: "ids of staged jobs are reserved", check: stagedIdsAreTaken},
-	{name: "an abandoned batch is discarded after StageMemory", check: abandonedIsDiscarded},
-	{name: "a repeated commit returns the same receipt", check: commitAgain},
+	{name: "ids of staged jobs are reserved", check: stagedIDsAreReserved},
+	{name: "an abandoned batch is discarded after StageMemory", check: abandonedBatchIsDiscarded},
+	{name: "a repeated commit returns the same receipt", check: repeatedCommitReturnsSameReceipt},
 	{name: "batches with different names or users are separate", check: batchesAreSeparate},
 	{name: "staged jobs count for their user, and for the total after the commit", check: stagedJobsCount},
-	{name: "the number of open batches is limited per user", check: batchesAreBounded},
+	{name: "the number of open batches is limited per user", check: openBatchesPerUserAreLimited},
 	{name: "starting, aborting and discarding a batch is audited", check: batchesAudited},
 	{name: "a staged job can have its own seq as its id", check: stagedIDMayBeOwnSeq},
 	{name: "seqs skip any number of numeric ids", check: numbersUsedAsIDsAreSkipped},
@@ -49,6 +49,7 @@ func (r *rig) applyBatch(committed store.Receipt) (steps int) {
 	return steps
 }
 
+// Jobs of a staged batch are visible only after the commit.
 func stagedBatchIsHidden(r *rig) {
 	before := r.enqueueOne()
 	staged := r.stage("b", 3).IDs
@@ -84,7 +85,7 @@ func stagedBatchIsHidden(r *rig) {
 	same(r, "steps afterwards", r.applyBatch(receipt), 0)
 }
 
-func stagedIdsAreTaken(r *rig) {
+func stagedIDsAreReserved(r *rig) {
 	receipt := r.stage("b", 2)
 	r.stage("b", 1, withID("mine"))
 	for _, id := range []string{"mine", receipt.IDs[1]} {
@@ -103,7 +104,8 @@ func stagedIdsAreTaken(r *rig) {
 	r.wantCode("get of a staged job", err, queue.CodeNotFound)
 }
 
-func abandonedIsDiscarded(r *rig) {
+// An abandoned batch is discarded after store.StagingTimeout.
+func abandonedBatchIsDiscarded(r *rig) {
 	r.stage("aborted", 2, func(j *queue.Job) { j.ID = "" })
 	r.stage("aborted", 1, withID("a"))
 	r.must(r.s.AbortBatch(r.Context(), testUID, "aborted"))
@@ -130,7 +132,7 @@ func abandonedIsDiscarded(r *rig) {
 	r.wantError("commit of an aborted batch", err, queue.CodeInvalid, "jobs")
 }
 
-func commitAgain(r *rig) {
+func repeatedCommitReturnsSameReceipt(r *rig) {
 	r.stage("b", 2)
 	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Batch: "b", IdempotencyKey: "k",
 		Checksum: [32]byte{1}}
@@ -175,14 +177,14 @@ func stagedJobsCount(r *rig) {
 	stage := func(uid int, batch string, n int) error {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft(ofUser(uid))
+			drafts[i] = draft(withUID(uid))
 		}
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPending: 4,
 			MaxPendingPerUser: 5})
 		return err
 	}
 	enqueue := func(uid int, limit int64) error {
-		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(uid))}, UID: uid,
+		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withUID(uid))}, UID: uid,
 			MaxPending: limit})
 		return err
 	}
@@ -193,7 +195,7 @@ func stagedJobsCount(r *rig) {
 	r.checkUnchanged(func() {
 		r.wantCode("one more job; staged jobs of other users do not count", enqueue(2, 2), queue.CodeQueueFull)
 	})
-	commit := store.Request{Drafts: []queue.Job{draft(ofUser(1), withID("last"))}, UID: 1, Batch: "b", MaxPending: 7}
+	commit := store.Request{Drafts: []queue.Job{draft(withUID(1), withID("last"))}, UID: 1, Batch: "b", MaxPending: 7}
 	for _, drafts := range [][]queue.Job{commit.Drafts, nil} {
 		r.checkUnchanged(func() {
 			ask := commit
@@ -211,7 +213,7 @@ func stagedJobsCount(r *rig) {
 	r.must(enqueue(2, 9))
 }
 
-func batchesAreBounded(r *rig) {
+func openBatchesPerUserAreLimited(r *rig) {
 	begin := func(uid, n int) error {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid,
 			Batch: fmt.Sprint("b", n)})
@@ -237,6 +239,7 @@ func batchesAreBounded(r *rig) {
 	}
 }
 
+// Starting, aborting and discarding a batch is audited.
 func batchesAudited(r *rig) {
 	wantAudit := func(target string) {
 		r.Helper()

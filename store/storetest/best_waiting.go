@@ -34,6 +34,7 @@ func (r *rig) checkNothingWaiting(what string, uid int) {
 	}
 }
 
+// BestWaitingPriority finds the user's best-ranked job in all queues.
 func bestWaitingOfAllQueues(r *rig) {
 	r.checkNothingWaiting("an empty store", 1)
 	r.enqueueFor(2, 3, withPriority(15))
@@ -54,6 +55,7 @@ func bestWaitingOfAllQueues(r *rig) {
 	r.checkBestWaiting("after the best job was cancelled", 1, 10)
 }
 
+// A job that waits for its retry counts as waiting.
 func bestWaitingCountsRetries(r *rig) {
 	r.enqueueFor(1, 1, withPriority(9))
 	r.settle(r.claimOne(), exited(1))
@@ -78,6 +80,7 @@ func bestWaitingSkipsLeased(r *rig) {
 	r.checkBestWaiting("the other job was given back", 1, 9)
 }
 
+// Jobs that cannot start yet do not count as waiting.
 func bestWaitingSkipsFuture(r *rig) {
 	r.enqueueFor(1, 1, withPriority(9), withDelay(time.Hour))
 	r.checkNothingWaiting("a job that is due later", 1)
@@ -93,6 +96,7 @@ func bestWaitingSkipsFuture(r *rig) {
 	r.checkBestWaiting("the job is due", 1, 9)
 }
 
+// With ageing by enqueues, the best waiting job gains points.
 func bestWaitingByEnqueues(r *rig) {
 	r.enqueueFor(1, 1, withPriority(2))
 	r.enqueueFor(2, 5)

@@ -12,22 +12,25 @@ import (
 
 // bytePromises contains the promises about the number of bytes that the jobs of a user may hold.
 var bytePromises = []promise{
-	{name: "a job's bytes count for its user until the job is removed", check: bytesCounted},
-	{name: "jobs that would exceed the user's byte quota are rejected", check: bytesLimitRefuses},
-	{name: "TrimUser removes only outputs of the given user", check: bytesTrimmed},
-	{name: "TrimUser removes outputs of earlier attempts of unfinished jobs", check: outputsOfRetriedTrimmed},
-	{name: "TrimOutputs removes outputs of the users whose outputs are largest", check: outputsOfMostTrimmed},
-	{name: "outputs of finished attempts never exceed the user's quota", check: outputsOfAttemptsBounded},
+	{name: "a job's bytes count for its user until the job is removed", check: jobBytesCountForUser},
+	{name: "jobs that would exceed the user's byte quota are rejected", check: byteQuotaRejectsJobs},
+	{name: "TrimUser removes only outputs of the given user", check: trimUserDataRemovesOutputsOfUser},
+	{name: "TrimUser removes outputs of earlier attempts of unfinished jobs",
+		check: trimUserDataRemovesOlderAttemptOutputs},
+	{name: "TrimOutputs removes outputs of the users whose outputs are largest", check: trimOutputsStartsWithLargestUsers},
+	{name: "outputs of finished attempts never exceed the user's quota", check: attemptOutputsStayWithinQuota},
 	{name: "an output that does not fit into the quota is dropped", check: outputOverQuotaIsDropped},
-	{name: "a new output replaces up to RemovedTogether older outputs", check: outputNeedsManyRemoved},
-	{name: "an output that would replace too many older outputs removes none", check: outputNeedsTooManyRemoved},
+	{name: "a new output replaces up to RemovedTogether older outputs", check: newOutputReplacesOlderOutputs},
+	{name: "an output that would replace too many older outputs removes none",
+		check: outputReplacesNoneIfTooManyAreNeeded},
 	{name: "each attempt of a large report can remove some older outputs", check: largeReportMakesRoom},
-	{name: "trimming to a negative number of bytes removes all outputs", check: outputsTrimmedBelowZero},
+	{name: "trimming to a negative number of bytes removes all outputs", check: negativeLimitRemovesAllOutputs},
 	{name: "dependencies count toward the byte quota, also in a batch and after an edit", check: bytesOfDependencies},
 	{name: "attempt records count toward the byte quota", check: bytesOfAttempts},
-	{name: "when the quota is used up, a new attempt record replaces the oldest one", check: recordsBounded},
-	{name: "TrimUser removes inputs of completed and cancelled jobs, but not the jobs", check: inputsTrimmed},
-	{name: "a job whose input was removed cannot run again", check: jobWithoutInputDoesNotRun},
+	{name: "when the quota is used up, a new attempt record replaces the oldest one",
+		check: newRecordReplacesOldestAtQuota},
+	{name: "TrimUser removes inputs of completed and cancelled jobs, but not the jobs", check: trimUserDataRemovesInputs},
+	{name: "a job whose input was removed cannot run again", check: jobWithRemovedInputCannotRun},
 	{name: "staged jobs count toward the byte quota before the commit", check: bytesStaged},
 	{name: "schedules count toward the byte quota", check: bytesOfSchedules},
 	{name: "an occurrence that exceeds the quota fails or is recorded as refused", check: bytesOfOccurrences},
@@ -53,7 +56,7 @@ func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
 // draftWithInput returns a draft (a job that is not stored yet) of a user. The standard input of the job has n
 // bytes.
 func draftWithInput(uid, n int) queue.Job {
-	return draft(ofUser(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
+	return draft(withUID(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
 }
 
 // enqueueLarge enqueues drafts of a user. The parameter limit is the maximum number of bytes that the jobs of
@@ -63,7 +66,8 @@ func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
 	return err
 }
 
-func bytesCounted(r *rig) {
+// A job's bytes count for its user until the job is removed.
+func jobBytesCountForUser(r *rig) {
 	same(r, "bytes before the first job", r.bytesHeld(1), int64(0))
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 10_000), draftWithInput(1, 20_000)))
 	before := r.bytesHeld(1)
@@ -85,7 +89,7 @@ func bytesCounted(r *rig) {
 	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
-func bytesLimitRefuses(r *rig) {
+func byteQuotaRejectsJobs(r *rig) {
 	const limit = 50_000
 	full := func(what string, err error) {
 		r.Helper()
@@ -118,9 +122,9 @@ func bytesLimitRefuses(r *rig) {
 	r.must(r.enqueueLarge(1, 0, draftWithInput(1, 20_000))) // 0 means unlimited
 }
 
-func bytesTrimmed(r *rig) {
+func trimUserDataRemovesOutputsOfUser(r *rig) {
 	ended := func(uid, bytes int) queue.Job {
-		r.must(r.enqueueLarge(uid, 0, draft(ofUser(uid))))
+		r.must(r.enqueueLarge(uid, 0, draft(withUID(uid))))
 		j := r.claimOne()
 		e := r.settlement(j, exited(0))
 		e.Attempt.Output = make([]byte, bytes)
@@ -153,8 +157,8 @@ func (r *rig) removableBytes(uid int) int64 {
 	return n
 }
 
-// trimUser removes inputs and outputs of a user's jobs. It stops when the jobs hold at most keep bytes, or when
-// no more can be removed.
+// trimUser removes inputs and outputs of a user's jobs. It stops when the bytes of the jobs are at most keep, or
+// when no more can be removed.
 func (r *rig) trimUser(uid int, keep int64) {
 	r.Helper()
 	for more := true; more; {
@@ -176,9 +180,10 @@ func (r *rig) endedJob(j queue.Job, state queue.State) queue.Job {
 	return r.get(got.ID)
 }
 
-func inputsTrimmed(r *rig) {
+// TrimUserData removes inputs of completed and cancelled jobs, but not the jobs.
+func trimUserDataRemovesInputs(r *rig) {
 	const kept = store.MaxKeptInputBytes / 2
-	env := draft(ofUser(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
+	env := draft(withUID(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
 	both := draftWithInput(1, 9000)
 	both.Env = []string{"A=1"}
 	first, second, small := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed),
@@ -231,7 +236,7 @@ func inputsTrimmed(r *rig) {
 	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
-func jobWithoutInputDoesNotRun(r *rig) {
+func jobWithRemovedInputCannotRun(r *rig) {
 	refused := func(what string, j queue.Job, field string) {
 		r.Helper()
 		r.checkUnchanged(func() {
@@ -243,9 +248,9 @@ func jobWithoutInputDoesNotRun(r *rig) {
 			}
 		})
 	}
-	env := draft(ofUser(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
+	env := draft(withUID(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
 	ran, withEnv := r.endedJob(draftWithInput(1, 7000), queue.Completed), r.endedJob(env, queue.Completed)
-	parent := r.endedJob(draft(ofUser(1)), queue.Dead)
+	parent := r.endedJob(draft(withUID(1)), queue.Dead)
 	child := draftWithInput(1, 7000)
 	child.DependsOn = []queue.Dependency{{JobSeq: parent.Seq, Condition: queue.ParentCompleted}}
 	r.must(r.enqueueLarge(1, 0, child))
@@ -261,6 +266,7 @@ func jobWithoutInputDoesNotRun(r *rig) {
 	r.checkState("a dependant without its input", cancelled, queue.Cancelled, queue.ReasonDependency)
 }
 
+// Staged jobs count toward the byte quota before the commit.
 func bytesStaged(r *rig) {
 	stage := func(limit int64) error {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draftWithInput(1, 20_000)}, UID: 1,
@@ -302,6 +308,7 @@ func withInputBytes(uid, n int) func(*store.Schedule) {
 	}
 }
 
+// Schedules count toward the byte quota.
 func bytesOfSchedules(r *rig) {
 	const limit = 50_000
 	put := func(p store.SchedulePut) (store.Schedule, error) {
@@ -354,6 +361,7 @@ func disownMovesBytes(r *rig) {
 	same(r, "bytes of the former owner", r.bytesHeld(r.get(j.ID).UID), before)
 }
 
+// An occurrence that exceeds the quota fails or is recorded as refused.
 func bytesOfOccurrences(r *rig) {
 	hourly := r.putSchedule("hourly", withInputBytes(1, 10_000))
 	f := store.OccurrenceRequest{

@@ -7,6 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// Orders in which jobs start: with ageing by enqueues, by priority without ageing, and by arrival.
 var (
 	byEnqueue  = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute}
 	byPriority = queue.Order{Scheduling: queue.ByPriority, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
@@ -16,7 +17,7 @@ var (
 var claimPromises = []promise{
 	{name: "a claim reserves a job and raises its fence", check: claimReserves},
 	{name: "a claim returns at most the requested number of jobs", check: claimTakesAtMostWanted},
-	{name: "jobs with equal ranks start in order of their seqs", check: claimBySeq},
+	{name: "jobs with equal ranks start in order of their seqs", check: equalRanksStartBySeq},
 	{name: "with ageing by time, a waiting job gains one point per interval", check: agingByTime},
 	{name: "with ageing by enqueues, a waiting job gains one point per enqueued job",
 		check: agingByEnqueue, order: byEnqueue},
@@ -25,16 +26,17 @@ var claimPromises = []promise{
 		check: noEnqueuePointsBeforeDue, order: byEnqueue},
 	{name: "with order by priority, waiting gains no points", check: orderByPriority, order: byPriority},
 	{name: "with order by arrival, priorities have no effect", check: orderByArrival, order: byArrival},
-	{name: "a job is not claimed before it is due", check: notBeforeDue},
-	{name: "a retry keeps the job's rank", check: retryKeepsPlace},
-	{name: "a released job gets its old rank back", check: releaseGivesBack},
+	{name: "a job is not claimed before it is due", check: jobIsNotClaimedBeforeDue},
+	{name: "a retry keeps the job's rank", check: retryKeepsRank},
+	{name: "a released job gets its old rank back", check: releasedJobGetsOldRank},
 	{name: "a claim cancels the expired jobs that it finds", check: claimCancelsExpired},
 	{name: "Promote cancels expired jobs in all waiting states", check: promoteCancelsExpired},
-	{name: "a leased job does not expire", check: leasedNeverExpires},
-	{name: "Promote is due when a released job expires", check: releasedExpires},
-	{name: "Promote is due when a job that waits for its retry expires", check: retriedExpires},
+	{name: "a leased job does not expire", check: leasedJobDoesNotExpire},
+	{name: "Promote is due when a released job expires", check: releasedJobExpires},
+	{name: "Promote is due when a job that waits for its retry expires", check: waitingRetryExpires},
 }
 
+// A claim reserves a job and raises its fence.
 func claimReserves(r *rig) {
 	j := r.enqueueOne()
 	r.advance(time.Second)
@@ -63,7 +65,7 @@ func claimTakesAtMostWanted(r *rig) {
 	same(r, "from an empty queue", r.claim(1), nil)
 }
 
-func claimBySeq(r *rig) {
+func equalRanksStartBySeq(r *rig) {
 	jobs := r.enqueueAndGet(draft(withID("z")), draft(withID("a")), draft(withID("m")), draft(), draft(withID("b")))
 	var order []int64
 	for range jobs {
@@ -102,6 +104,7 @@ func agingByTime(r *rig) {
 	same(r, "older by less than a point", seqs(r.claim(10)), []int64{young.Seq, old.Seq})
 }
 
+// With ageing by enqueues, a waiting job gains one point per enqueued job.
 func agingByEnqueue(r *rig) {
 	fill := func(n int) {
 		for range n {
@@ -131,6 +134,7 @@ func agingByEnqueue(r *rig) {
 	same(r, "order of claims after removals", seqs(r.claim(10)), []int64{first.Seq, second.Seq})
 }
 
+// With ageing by time, a job gains no points before it is due.
 func noPointsBeforeDue(r *rig) {
 	sleeper := r.enqueueOne(withDelay(10 * time.Minute))
 	r.advance(5 * time.Minute)
@@ -139,6 +143,7 @@ func noPointsBeforeDue(r *rig) {
 	same(r, "order of claims", seqs(r.claim(10)), []int64{waiter.Seq, sleeper.Seq})
 }
 
+// With ageing by enqueues, a job gains no points before it is due.
 func noEnqueuePointsBeforeDue(r *rig) {
 	sleeper := r.enqueueOne(withPriority(5), withDelay(10*time.Minute))
 	first, second, third := r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5))
@@ -151,6 +156,7 @@ func noEnqueuePointsBeforeDue(r *rig) {
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
 }
 
+// With order by priority, waiting gains no points.
 func orderByPriority(r *rig) {
 	low := r.enqueueOne(withPriority(1))
 	r.advance(1000 * time.Hour)
@@ -160,6 +166,7 @@ func orderByPriority(r *rig) {
 	same(r, "order of claims", seqs(r.claim(10)), []int64{again[2].Seq, low.Seq, again[0].Seq, again[1].Seq})
 }
 
+// With order by arrival, priorities have no effect.
 func orderByArrival(r *rig) {
 	late := r.enqueueOne(withPriority(100), withDelay(2*time.Minute))
 	first := r.enqueueOne(withPriority(1))
@@ -169,7 +176,7 @@ func orderByArrival(r *rig) {
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, late.Seq})
 }
 
-func notBeforeDue(r *rig) {
+func jobIsNotClaimedBeforeDue(r *rig) {
 	j := r.enqueueOne(withDelay(time.Minute))
 	same(r, "claimed before it is due", r.claim(1), nil)
 	r.advanceAndPromote(time.Minute - time.Millisecond)
@@ -187,7 +194,7 @@ func notBeforeDue(r *rig) {
 	same(r, "retried when due", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-func retryKeepsPlace(r *rig) {
+func retryKeepsRank(r *rig) {
 	first := r.enqueueOne()
 	r.advance(time.Second)
 	second := r.enqueueOne()
@@ -199,7 +206,7 @@ func retryKeepsPlace(r *rig) {
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, third.Seq})
 }
 
-func releaseGivesBack(r *rig) {
+func releasedJobGetsOldRank(r *rig) {
 	first := r.enqueueOne()
 	r.advance(time.Second)
 	second := r.enqueueOne()
@@ -239,7 +246,7 @@ func (r *rig) expiredJob(j queue.Job) queue.Job {
 }
 
 func claimCancelsExpired(r *rig) {
-	late := r.enqueueOne(withPriority(9), expiringAt(r.s.Now()+1000))
+	late := r.enqueueOne(withPriority(9), withExpiry(r.s.Now()+1000))
 	next := r.enqueueOne()
 	r.newEvents()
 	r.advance(time.Second)
@@ -248,20 +255,20 @@ func claimCancelsExpired(r *rig) {
 	same(r, "expired job", r.get(late.ID), late)
 	same(r, "events", r.newEvents(), []queue.Event{r.expiredEvent(late)})
 	r.checkCounts()
-	punctual := r.enqueueOne(expiringAt(r.s.Now() + 1))
+	punctual := r.enqueueOne(withExpiry(r.s.Now() + 1))
 	same(r, "claimed a millisecond before it expires", seqs(r.claim(1)), []int64{punctual.Seq})
-	gone := r.enqueueOne(expiringAt(r.s.Now()))
+	gone := r.enqueueOne(withExpiry(r.s.Now()))
 	same(r, "claimed when it expires", r.claim(1), nil)
 	same(r, "job that was expired when it was enqueued", r.get(gone.ID), r.expiredJob(gone))
 }
 
 func promoteCancelsExpired(r *rig) {
 	at := r.s.Now() + 1000
-	failed := r.runJob(exited(3), expiringAt(at))
-	held := r.runJob(endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold), expiringAt(at))
-	pending := r.enqueueOne(expiringAt(at))
-	sleeping := r.enqueueOne(expiringAt(at), withDelay(time.Hour))
-	later := r.enqueueOne(expiringAt(at+1), withDelay(time.Hour))
+	failed := r.runJob(exited(3), withExpiry(at))
+	held := r.runJob(endedAs(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withExpiry(at))
+	pending := r.enqueueOne(withExpiry(at))
+	sleeping := r.enqueueOne(withExpiry(at), withDelay(time.Hour))
+	later := r.enqueueOne(withExpiry(at+1), withDelay(time.Hour))
 	r.newEvents()
 	r.advanceAndPromote(time.Second)
 	var want []queue.Event
@@ -275,9 +282,9 @@ func promoteCancelsExpired(r *rig) {
 	r.checkCounts()
 }
 
-func leasedNeverExpires(r *rig) {
+func leasedJobDoesNotExpire(r *rig) {
 	at := r.s.Now() + 1000
-	r.enqueueAndGet(draft(expiringAt(at)), draft(expiringAt(at)), draft(expiringAt(at)))
+	r.enqueueAndGet(draft(withExpiry(at)), draft(withExpiry(at)), draft(withExpiry(at)))
 	jobs := r.claim(3)
 	r.advanceAndPromote(time.Minute)
 	same(r, "reserved job", r.get(jobs[0].ID), jobs[0])
@@ -294,14 +301,15 @@ func leasedNeverExpires(r *rig) {
 	same(r, "failed job", r.get(failed.ID), r.expiredJob(failed))
 }
 
-func releasedExpires(r *rig) {
-	r.enqueueOne(expiringAt(r.s.Now().Add(10 * time.Second)))
+func releasedJobExpires(r *rig) {
+	r.enqueueOne(withExpiry(r.s.Now().Add(10 * time.Second)))
 	j := r.claimOne()
 	r.checkDueWithin(10*time.Second, func() { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) })
 }
 
-func retriedExpires(r *rig) {
-	r.enqueueOne(expiringAt(r.s.Now().Add(500 * time.Millisecond)))
+// Promote is due when a job that waits for its retry expires.
+func waitingRetryExpires(r *rig) {
+	r.enqueueOne(withExpiry(r.s.Now().Add(500 * time.Millisecond)))
 	j := r.claimOne()
 	r.checkDueWithin(500*time.Millisecond, func() {
 		if failed := r.settle(j, exited(1)); failed.DueAt <= failed.ExpiresAt {
@@ -310,8 +318,8 @@ func retriedExpires(r *rig) {
 	})
 }
 
-// checkDueWithin calls do. Then it checks that the store has asked its caller to call Promote within the given
-// time. The store does so in the result of the last Promote or with a hint of PromoteHints.
+// checkDueWithin calls the function do. Then it checks that the store has asked its caller to call Promote within
+// the given time. The store does so in the result of the last Promote or with a hint of PromoteHints.
 func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()

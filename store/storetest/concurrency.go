@@ -15,12 +15,12 @@ import (
 
 var concurrencyPromises = []promise{
 	{name: "calls with a cancelled context change nothing", check: cancelledContextDoesNothing},
-	{name: "a closed store returns ErrUnavailable", check: closedUnavailable},
-	{name: "concurrent enqueues get distinct, rising seqs", check: manyEnqueuers},
-	{name: "one of several concurrent enqueues of an id succeeds", check: manySameID},
-	{name: "concurrent enqueues with the same key store one job", check: manySameKey},
-	{name: "concurrent claims never return the same lease", check: manyClaimers},
-	{name: "one of several concurrent settlements of a lease succeeds", check: manySettlers},
+	{name: "a closed store returns ErrUnavailable", check: closedStoreIsUnavailable},
+	{name: "concurrent enqueues get distinct, rising seqs", check: concurrentEnqueuesGetDistinctSeqs},
+	{name: "one of several concurrent enqueues of an id succeeds", check: oneOfConcurrentIDsWins},
+	{name: "concurrent enqueues with the same key store one job", check: concurrentKeysStoreOneJob},
+	{name: "concurrent claims never return the same lease", check: concurrentClaimsShareNoLease},
+	{name: "one of several concurrent settlements of a lease succeeds", check: oneOfConcurrentSettlementsWins},
 	{name: "concurrent use loses no job", check: concurrentUseLosesNothing},
 }
 
@@ -84,7 +84,7 @@ func cancelledContextDoesNothing(r *rig) {
 	same(r, "leased jobs", leased, []queue.Job{j})
 }
 
-func closedUnavailable(r *rig) {
+func closedStoreIsUnavailable(r *rig) {
 	j := r.enqueueOne()
 	r.must(r.s.Close())
 	for name, err := range r.callAll(r.Context(), j.Seq, j.Lease()) {
@@ -108,7 +108,7 @@ func concurrently(n int, f func(i int)) {
 	all.Wait()
 }
 
-func manyEnqueuers(r *rig) {
+func concurrentEnqueuesGetDistinctSeqs(r *rig) {
 	const enqueuers, requests = 16, 10
 	var receipts [enqueuers][]store.Receipt
 	concurrently(enqueuers, func(i int) {
@@ -145,7 +145,8 @@ func manyEnqueuers(r *rig) {
 	r.checkCounts()
 }
 
-func manySameID(r *rig) {
+// One of several concurrent enqueues of an id succeeds.
+func oneOfConcurrentIDsWins(r *rig) {
 	var won, lost atomic.Int32
 	concurrently(16, func(int) {
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(withID("one"))}, UID: testUID})
@@ -163,7 +164,8 @@ func manySameID(r *rig) {
 	r.checkCounts()
 }
 
-func manySameKey(r *rig) {
+// Concurrent enqueues with the same idempotency key store one job.
+func concurrentKeysStoreOneJob(r *rig) {
 	var receipts [16]store.Receipt
 	concurrently(len(receipts), func(i int) {
 		var err error
@@ -184,7 +186,7 @@ func manySameKey(r *rig) {
 	same(r, "jobs stored", len(r.listAll(store.Filter{})), 1)
 }
 
-func manyClaimers(r *rig) {
+func concurrentClaimsShareNoLease(r *rig) {
 	const claimers, jobs = 8, 200
 	drafts := make([]queue.Job, jobs)
 	for i := range drafts {
@@ -221,7 +223,8 @@ func manyClaimers(r *rig) {
 	same(r, "leases", sortedLeases(leases(leased)), sortedLeases(leases(all)))
 }
 
-func manySettlers(r *rig) {
+// One of several concurrent settlements of a lease succeeds.
+func oneOfConcurrentSettlementsWins(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
 	e := r.settlement(j, exited(0))

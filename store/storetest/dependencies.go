@@ -10,28 +10,28 @@ import (
 )
 
 var dependencyPromises = []promise{
-	{name: "a job is blocked until its parents have completed", check: waitsForOthers},
-	{name: "a job can depend on other drafts of its request", check: waitsForDrafts},
+	{name: "a job is blocked until its parents have completed", check: jobIsBlockedUntilParentsComplete},
+	{name: "a job can depend on other drafts of its request", check: draftsOfRequestCanBeParents},
 	{name: "dependencies on ended jobs are resolved by the enqueue", check: endedParentDecidesImmediately},
 	{name: "a failed dependency cancels, holds or runs the dependant", check: failedDependencyIsHandled},
 	{name: "cancelling a job cancels its dependants", check: cancelCascades},
-	{name: "removing a parent fails the dependency", check: removedParent},
+	{name: "removing a parent fails the dependency", check: removedParentFailsDependency},
 	{name: "parents of a staged job can be removed", check: stagedParentMayBeRemoved},
 	{name: "drafts of a batch frame can depend on each other", check: draftsOfFrameDepend},
-	{name: "dependencies on unknown jobs and cycles are rejected", check: wrongDependencies},
+	{name: "dependencies on unknown jobs and cycles are rejected", check: invalidDependenciesAreRejected},
 	{name: "a held job still waits for its parents", check: heldJobStaysBlocked},
 	{name: "a retried job waits for its unfinished parents", check: retriedJobWaitsForParents},
 	{name: "a dependant starts to age when it can run", check: dependantAgesFromRelease},
-	{name: "dependencies can name their parents by id", check: parentsByID},
+	{name: "dependencies can name their parents by id", check: parentsCanBeNamedByID},
 	{name: "retrying a parent revives its cancelled dependants", check: retriedParentRevivesDependants},
-	{name: "an edit changes a job's dependencies", check: editedParents},
+	{name: "an edit changes a job's dependencies", check: editChangesDependencies},
 	{name: "Links returns parents and dependants", check: linksAreListed},
 	{name: "Parents returns the outcomes and results of a job's parents", check: parentsAreReturned},
 	{name: "a job with many dependants can end in one call", check: manyDependants},
 }
 
-// dependingOn returns a function that makes a job depend on parents with the given condition.
-func dependingOn(how queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
+// withParents returns a function that makes a job depend on parents with the given condition.
+func withParents(how queue.DependencyCondition, parents ...queue.Job) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, p := range parents {
 			j.DependsOn = append(j.DependsOn, queue.Dependency{JobSeq: p.Seq, Condition: how})
@@ -39,10 +39,12 @@ func dependingOn(how queue.DependencyCondition, parents ...queue.Job) func(*queu
 	}
 }
 
+// onDependencyFailure returns an argument for draft that says what happens to the job if a dependency fails.
 func onDependencyFailure(do queue.OnDependencyFailure) func(*queue.Job) {
 	return func(j *queue.Job) { j.OnDependencyFailure = do }
 }
 
+// checkState checks the state of a stored job and the reason for the state.
 func (r *rig) checkState(what string, j queue.Job, want queue.State, reason queue.Reason) {
 	r.Helper()
 	if got := r.get(j.ID); got.State != want || got.Reason != reason {
@@ -50,6 +52,7 @@ func (r *rig) checkState(what string, j queue.Job, want queue.State, reason queu
 	}
 }
 
+// Drafts of a batch frame can depend on each other.
 func draftsOfFrameDepend(r *rig) {
 	stage := func(drafts ...queue.Job) (store.Receipt, error) {
 		return r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: testUID, Batch: "b"})
@@ -71,9 +74,9 @@ func draftsOfFrameDepend(r *rig) {
 	r.claimExactly("the dependant", r.get(got.IDs[0]))
 }
 
-func waitsForOthers(r *rig) {
+func jobIsBlockedUntilParentsComplete(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
-	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
+	child := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
 	r.checkState("at first", child, queue.Blocked, "")
 	got := r.claimExactly("only the parents", parents...)
 	r.settle(got[0], exited(0))
@@ -88,7 +91,7 @@ func waitsForOthers(r *rig) {
 	r.checkCounts()
 }
 
-func waitsForDrafts(r *rig) {
+func draftsOfRequestCanBeParents(r *rig) {
 	third := func(j *queue.Job) {
 		j.DependsOn = []queue.Dependency{{DraftNumber: 2, Condition: queue.ParentCompleted},
 			{DraftNumber: 3, Condition: queue.ParentCompleted}}
@@ -100,26 +103,28 @@ func waitsForDrafts(r *rig) {
 	r.claimExactly("both parents have ended", jobs[0])
 }
 
+// Dependencies on ended jobs are resolved by the enqueue.
 func endedParentDecidesImmediately(r *rig) {
 	done := r.runJob(exited(0))
 	dead := r.runJob(exited(1), withMaxAttempts(1))
-	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, done)), draft(dependingOn(queue.ParentDead, dead)),
-		draft(dependingOn(queue.ParentEnded, done, dead)),
-		draft(dependingOn(queue.ParentCompleted, done, dead)),
-		draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureHold)),
-		draft(dependingOn(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureRun)))
+	jobs := r.enqueueAndGet(draft(withParents(queue.ParentCompleted, done)), draft(withParents(queue.ParentDead, dead)),
+		draft(withParents(queue.ParentEnded, done, dead)),
+		draft(withParents(queue.ParentCompleted, done, dead)),
+		draft(withParents(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureHold)),
+		draft(withParents(queue.ParentCompleted, dead), onDependencyFailure(queue.DependencyFailureRun)))
 	r.claimExactly("the jobs whose dependencies are met", jobs[0], jobs[1], jobs[2], jobs[5])
 	r.checkState("a job whose dependency failed", jobs[3], queue.Cancelled, queue.ReasonDependency)
 	r.checkState("a job that is held if its dependency fails", jobs[4], queue.Held, queue.ReasonDependency)
 	r.checkCounts()
 }
 
+// A failed dependency cancels, holds or runs the dependant.
 func failedDependencyIsHandled(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
-	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentCompleted, parent)),
-		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureHold)),
-		draft(dependingOn(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureRun)),
-		draft(dependingOn(queue.ParentDead, parent)), draft(dependingOn(queue.ParentEnded, parent)))
+	jobs := r.enqueueAndGet(draft(withParents(queue.ParentCompleted, parent)),
+		draft(withParents(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureHold)),
+		draft(withParents(queue.ParentCompleted, parent), onDependencyFailure(queue.DependencyFailureRun)),
+		draft(withParents(queue.ParentDead, parent)), draft(withParents(queue.ParentEnded, parent)))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
 	r.checkState("by default", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.checkState("a job that is held if its dependency fails", jobs[1], queue.Held, queue.ReasonDependency)
@@ -127,21 +132,22 @@ func failedDependencyIsHandled(r *rig) {
 	r.checkCounts()
 }
 
+// Cancelling a job cancels its dependants.
 func cancelCascades(r *rig) {
 	first := r.enqueueOne()
-	second := r.enqueueOne(dependingOn(queue.ParentCompleted, first))
-	third := r.enqueueOne(dependingOn(queue.ParentCompleted, second))
-	last := r.enqueueOne(dependingOn(queue.ParentEnded, third))
+	second := r.enqueueOne(withParents(queue.ParentCompleted, first))
+	third := r.enqueueOne(withParents(queue.ParentCompleted, second))
+	last := r.enqueueOne(withParents(queue.ParentEnded, third))
 	r.must(r.change(first, queue.VerbCancel))
 	r.checkState("its dependant", second, queue.Cancelled, queue.ReasonDependency)
 	r.checkState("the dependant of the dependant", third, queue.Cancelled, queue.ReasonDependency)
 	r.claimExactly("a job that depends only on the end of a cancelled job", last)
 }
 
-func removedParent(r *rig) {
+func removedParentFailsDependency(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
-	jobs := r.enqueueAndGet(draft(dependingOn(queue.ParentEnded, parents[0])),
-		draft(dependingOn(queue.ParentCompleted, parents[1])))
+	jobs := r.enqueueAndGet(draft(withParents(queue.ParentEnded, parents[0])),
+		draft(withParents(queue.ParentCompleted, parents[1])))
 	r.must(r.change(parents[0], queue.VerbRemove))
 	r.checkState("its parent was removed", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.must(r.change(jobs[1], queue.VerbRemove)) // removing a job also removes its dependencies
@@ -149,11 +155,12 @@ func removedParent(r *rig) {
 	r.checkCounts()
 }
 
+// Parents of a staged job can be removed.
 func stagedParentMayBeRemoved(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
 	_, err := r.s.StageBatch(r.Context(), store.Request{Batch: "b", UID: testUID, Drafts: []queue.Job{
-		draft(), draft(dependingOn(queue.ParentCompleted, parents[0])),
-		draft(dependingOn(queue.ParentEnded, parents[1]), onDependencyFailure(queue.DependencyFailureRun))}})
+		draft(), draft(withParents(queue.ParentCompleted, parents[0])),
+		draft(withParents(queue.ParentEnded, parents[1]), onDependencyFailure(queue.DependencyFailureRun))}})
 	r.must(err)
 	for _, p := range parents {
 		r.must(r.change(p, queue.VerbRemove))
@@ -167,7 +174,8 @@ func stagedParentMayBeRemoved(r *rig) {
 	r.checkCounts()
 }
 
-func wrongDependencies(r *rig) {
+// Dependencies on unknown jobs and cycles are rejected.
+func invalidDependenciesAreRejected(r *rig) {
 	ask := func(what string, drafts ...queue.Job) {
 		r.Helper()
 		r.checkUnchanged(func() {
@@ -185,7 +193,7 @@ func wrongDependencies(r *rig) {
 			}
 		})
 	}
-	ask("an unknown job", draft(dependingOn(queue.ParentCompleted, queue.Job{Seq: 99})))
+	ask("an unknown job", draft(withParents(queue.ParentCompleted, queue.Job{Seq: 99})))
 	ask("an unknown draft", waitingFor(2))
 	ask("the draft itself", waitingFor(1))
 	ask("a cycle", draft(), waitingFor(3), waitingFor(4, 1), waitingFor(2))
@@ -197,9 +205,10 @@ func wrongDependencies(r *rig) {
 	}))
 }
 
+// A held job still waits for its parents.
 func heldJobStaysBlocked(r *rig) {
 	parents := r.enqueueAndGet(draft(), draft())
-	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
+	child := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
 	r.must(r.change(child, queue.VerbHold))
 	got := r.claimExactly("the parents", parents...)
 	r.settle(got[0], exited(0))
@@ -214,7 +223,7 @@ func heldJobStaysBlocked(r *rig) {
 
 func retriedJobWaitsForParents(r *rig) {
 	parents := r.enqueueAndGet(draft(withMaxAttempts(1)), draft())
-	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
+	child := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
 	got := r.claimExactly("the parents", parents...)
 	r.settle(got[0], exited(1))
 	r.checkState("one parent is dead", child, queue.Cancelled, queue.ReasonDependency)
@@ -231,10 +240,11 @@ func retriedJobWaitsForParents(r *rig) {
 	r.checkCounts()
 }
 
+// A dependant starts to age when it can run.
 func dependantAgesFromRelease(r *rig) {
 	parent := r.enqueueOne()
-	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parent))
-	later := r.enqueueOne(func(j *queue.Job) { j.Delay = time.Hour }, dependingOn(queue.ParentCompleted, parent))
+	child := r.enqueueOne(withParents(queue.ParentCompleted, parent))
+	later := r.enqueueOne(func(j *queue.Job) { j.Delay = time.Hour }, withParents(queue.ParentCompleted, parent))
 	r.advanceAndPromote(time.Minute)
 	other := r.enqueueOne()
 	got := r.claimExactly("the parent and another job", parent, other)
@@ -256,12 +266,12 @@ func manyDependants(r *rig) {
 	parent := r.enqueueOne()
 	drafts := make([]queue.Job, many)
 	for i := range drafts {
-		drafts[i] = draft(dependingOn(queue.ParentCompleted, parent))
+		drafts[i] = draft(withParents(queue.ParentCompleted, parent))
 	}
 	r.enqueueAndGet(drafts...)
 	r.settle(r.claimExactly("the parent", parent)[0], exited(0))
 	r.must(r.change(parent, queue.VerbRetry))
-	added := r.enqueueOne(dependingOn(queue.ParentCompleted, parent))
+	added := r.enqueueOne(withParents(queue.ParentCompleted, parent))
 	for range many {
 		if r.promote() != 0 {
 			break
@@ -271,8 +281,8 @@ func manyDependants(r *rig) {
 	r.checkState("it waits for the end of the new attempt", added, queue.Blocked, "")
 }
 
-// dependingOnIDs returns a function that makes a job depend on the jobs with the given ids.
-func dependingOnIDs(how queue.DependencyCondition, ids ...string) func(*queue.Job) {
+// withParentIDs returns a function that makes a job depend on the jobs with the given ids.
+func withParentIDs(how queue.DependencyCondition, ids ...string) func(*queue.Job) {
 	return func(j *queue.Job) {
 		for _, id := range ids {
 			j.DependsOn = append(j.DependsOn, queue.Dependency{ID: id, Condition: how})
@@ -280,20 +290,20 @@ func dependingOnIDs(how queue.DependencyCondition, ids ...string) func(*queue.Jo
 	}
 }
 
-func parentsByID(r *rig) {
+func parentsCanBeNamedByID(r *rig) {
 	parent := r.enqueueOne(withID("p"))
-	hook := r.enqueueOne(withID("h"), ofUser(7),
+	hook := r.enqueueOne(withID("h"), withUID(7),
 		func(j *queue.Job) { j.HookEvents = queue.IsHook | queue.HookFromSettings })
-	jobs := r.enqueueAndGet(draft(withID("c"), dependingOnIDs(queue.ParentCompleted, "b", "p")), draft(withID("b")))
+	jobs := r.enqueueAndGet(draft(withID("c"), withParentIDs(queue.ParentCompleted, "b", "p")), draft(withID("b")))
 	r.checkState("it waits for both parents", jobs[0], queue.Blocked, "")
 	r.checkUnchanged(func() {
-		_, err := r.tryEnqueue(dependingOnIDs(queue.ParentCompleted, "unknown"))
+		_, err := r.tryEnqueue(withParentIDs(queue.ParentCompleted, "unknown"))
 		r.wantError("an unknown id", err, queue.CodeInvalid, "depends_on")
-		_, err = r.tryEnqueue(dependingOnIDs(queue.ParentCompleted, "h"))
+		_, err = r.tryEnqueue(withParentIDs(queue.ParentCompleted, "h"))
 		r.wantError("another user's hook from the settings", err, queue.CodeInvalid, "depends_on")
 		_, err = r.s.Enqueue(r.Context(), store.Request{UID: testUID,
-			Drafts: []queue.Job{draft(withID("x"), dependingOnIDs(queue.ParentCompleted, "y")),
-				draft(withID("y"), dependingOnIDs(queue.ParentCompleted, "x"))}})
+			Drafts: []queue.Job{draft(withID("x"), withParentIDs(queue.ParentCompleted, "y")),
+				draft(withID("y"), withParentIDs(queue.ParentCompleted, "x"))}})
 		r.wantError("a cycle", err, queue.CodeInvalid, "depends_on")
 	})
 	stage := func(drafts ...queue.Job) error {
@@ -301,9 +311,9 @@ func parentsByID(r *rig) {
 		return err
 	}
 	r.must(stage(draft(withID("first"))))
-	r.must(stage(draft(withID("second"), dependingOnIDs(queue.ParentCompleted, "first"))))
-	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7),
-		dependingOnIDs(queue.ParentCompleted, "first"))}, UID: 7, Batch: "f"})
+	r.must(stage(draft(withID("second"), withParentIDs(queue.ParentCompleted, "first"))))
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withUID(7),
+		withParentIDs(queue.ParentCompleted, "first"))}, UID: 7, Batch: "f"})
 	r.wantError("a staged job of another user", err, queue.CodeInvalid, "depends_on")
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "f"})
 	r.must(err)
@@ -313,11 +323,12 @@ func parentsByID(r *rig) {
 	r.claimExactly("the job of the second frame", r.get("second"))
 }
 
+// Retrying a parent revives its cancelled dependants.
 func retriedParentRevivesDependants(r *rig) {
 	parents := r.enqueueAndGet(draft(withMaxAttempts(1)), draft(withMaxAttempts(1)))
-	child := r.enqueueOne(dependingOn(queue.ParentCompleted, parents[0]))
-	grand := r.enqueueOne(dependingOn(queue.ParentCompleted, child), withDelay(time.Hour))
-	both := r.enqueueOne(dependingOn(queue.ParentCompleted, parents...))
+	child := r.enqueueOne(withParents(queue.ParentCompleted, parents[0]))
+	grand := r.enqueueOne(withParents(queue.ParentCompleted, child), withDelay(time.Hour))
+	both := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
 	got := r.claimExactly("the parents", parents...)
 	r.settle(got[0], exited(1))
 	r.settle(got[1], exited(1))
@@ -345,7 +356,7 @@ func retriedParentRevivesDependants(r *rig) {
 	r.checkCounts()
 }
 
-func editedParents(r *rig) {
+func editChangesDependencies(r *rig) {
 	parents := r.enqueueAndGet(draft(withID("a")), draft(withID("b")), draft(withID("done")))
 	got := r.claimExactly("all", parents...)
 	r.settle(got[2], exited(0))
@@ -367,7 +378,7 @@ func editedParents(r *rig) {
 		r.wantCode("a dependency that can no longer be met",
 			to(child, queue.Dependency{ID: "done", Condition: queue.ParentDead}), queue.CodeInvalid)
 	})
-	grand := r.enqueueOne(withID("g"), dependingOnIDs(queue.ParentCompleted, "c"))
+	grand := r.enqueueOne(withID("g"), withParentIDs(queue.ParentCompleted, "c"))
 	r.checkUnchanged(func() { r.wantCode("a cycle", to(child, completed("g")...), queue.CodeInvalid) })
 	r.must(r.edit(grand, func(j *queue.Job) error { j.Priority = 9; return nil }))
 	r.checkState("an edit of another field", grand, queue.Blocked, "")
@@ -380,6 +391,7 @@ func editedParents(r *rig) {
 	r.checkCounts()
 }
 
+// DependencyLinks returns parents and dependants.
 func linksAreListed(r *rig) {
 	parents := r.enqueueAndGet(draft(withID("a")), draft(withID("b")), draft(withID("gone")))
 	child := r.enqueueOne(withID("c"), func(j *queue.Job) {
@@ -412,6 +424,7 @@ func linksAreListed(r *rig) {
 	same(r, "number of links with a limit of one", len(parentLinks), 1)
 }
 
+// Parents returns the outcomes and results of a job's parents.
 func parentsAreReturned(r *rig) {
 	first := r.enqueueOne(withID("a"), withMaxAttempts(1))
 	e := r.settlement(r.claimOne(), exited(0))
@@ -420,7 +433,7 @@ func parentsAreReturned(r *rig) {
 	second := r.enqueueOne(withID("b"), withMaxAttempts(1), func(j *queue.Job) { j.UID = 7 })
 	r.settle(r.claimOne(), exited(3))
 	gone := r.enqueueOne(withID("c"))
-	child := r.enqueueOne(dependingOn(queue.ParentEnded, second, first, gone))
+	child := r.enqueueOne(withParents(queue.ParentEnded, second, first, gone))
 	r.must(r.change(r.get("c"), queue.VerbCancel))
 	r.must(r.change(r.get("c"), queue.VerbRemove))
 	if got := r.get(child.ID); got.ParentCount != 3 {

@@ -14,18 +14,18 @@ import (
 var enqueuePromises = []promise{
 	{name: "Enqueue stores a draft as a pending job", check: draftIsStored},
 	{name: "a job's settings are returned unchanged", check: settingsAreReturned},
-	{name: "delay and run_at define when a job is due", check: dueTimes},
+	{name: "delay and run_at define when a job is due", check: delayAndRunAtSetDueTime},
 	{name: "seqs rise and are never reused", check: seqsRise},
 	{name: "a seq that is the id of another job is skipped", check: usedSeqIsSkipped},
 	{name: "the id of a removed job can be used again", check: idCanBeReused},
-	{name: "the jobs of a request are stored in order", check: batchInOrder},
-	{name: "a request with a duplicate id stores nothing", check: batchAllOrNothing},
-	{name: "a request contains 1 to MaxBatch drafts", check: batchSizes},
-	{name: "a full queue rejects new jobs", check: fullRefuses},
-	{name: "a repeated key returns the same receipt", check: keyRepeats},
-	{name: "a key belongs to one user and one request", check: keyBelongs},
-	{name: "a rejected request does not use up its key", check: keyOfRefused},
-	{name: "a key is kept for KeyMemory and deleted eventually", check: keyMemory},
+	{name: "the jobs of a request are stored in order", check: jobsOfRequestAreStoredInOrder},
+	{name: "a request with a duplicate id stores nothing", check: requestIsStoredCompletelyOrNotAtAll},
+	{name: "a request contains 1 to MaxBatch drafts", check: requestSizeIsLimited},
+	{name: "a full queue rejects new jobs", check: fullQueueRejectsJobs},
+	{name: "a repeated key returns the same receipt", check: repeatedKeyReturnsSameReceipt},
+	{name: "a key belongs to one user and one request", check: keyBelongsToUserAndRequest},
+	{name: "a rejected request does not use up its key", check: rejectedRequestKeepsKeyUnused},
+	{name: "a key is kept for KeyMemory and deleted eventually", check: keyIsKeptForItsRetention},
 }
 
 func draftIsStored(r *rig) {
@@ -52,6 +52,7 @@ func draftIsStored(r *rig) {
 	same(r, "history", history, nil)
 }
 
+// A job's settings are returned unchanged.
 func settingsAreReturned(r *rig) {
 	full := draft(withID("a.b_c@d/e-f"), func(j *queue.Job) {
 		j.UID, j.Priority, j.MaxAttempts = 4711, -queue.MaxPriority, queue.MaxAttempts
@@ -82,7 +83,7 @@ func settingsAreReturned(r *rig) {
 	same(r, "largest command", r.enqueueAndGet(large)[0].Execution, large.Execution)
 }
 
-func dueTimes(r *rig) {
+func delayAndRunAtSetDueTime(r *rig) {
 	now := r.s.Now()
 	for _, c := range []struct {
 		name         string
@@ -103,6 +104,7 @@ func dueTimes(r *rig) {
 	}
 }
 
+// Seqs rise and are never reused.
 func seqsRise(r *rig) {
 	last := int64(0)
 	for i := range 20 {
@@ -120,6 +122,7 @@ func seqsRise(r *rig) {
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 20)
 }
 
+// A seq that is the id of another job is skipped.
 func usedSeqIsSkipped(r *rig) {
 	first := r.enqueueOne()
 	number := strconv.FormatInt(first.Seq+2, 10)
@@ -148,6 +151,7 @@ func usedSeqIsSkipped(r *rig) {
 	r.wantError("the same numeric id again", err, queue.CodeExists, "id")
 }
 
+// The id of a removed job can be used again.
 func idCanBeReused(r *rig) {
 	first := r.enqueueOne(withID("nightly"))
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withID("nightly"))}, UID: testUID})
@@ -162,7 +166,7 @@ func idCanBeReused(r *rig) {
 	same(r, "job of the id", r.get("nightly"), second)
 }
 
-func batchInOrder(r *rig) {
+func jobsOfRequestAreStoredInOrder(r *rig) {
 	r.enqueueOne()
 	var drafts []queue.Job
 	for i := range 50 {
@@ -197,7 +201,8 @@ func firstNonEmpty(a, b string) string {
 	return b
 }
 
-func batchAllOrNothing(r *rig) {
+// A request with a duplicate id stores nothing.
+func requestIsStoredCompletelyOrNotAtAll(r *rig) {
 	r.enqueueOne(withID("taken"))
 	for _, c := range []struct {
 		name   string
@@ -226,7 +231,8 @@ func batchAllOrNothing(r *rig) {
 	same(r, "arrival after the rejections", r.enqueueOne(withID("x")).ArrivalNumber, 2)
 }
 
-func batchSizes(r *rig) {
+// A request may contain 1 to queue.MaxJobsPerRequest drafts.
+func requestSizeIsLimited(r *rig) {
 	drafts := make([]queue.Job, queue.MaxJobsPerRequest+1)
 	for i := range drafts {
 		drafts[i] = draft()
@@ -252,7 +258,7 @@ func (r *rig) wantCode(what string, err error, code queue.Code) {
 	}
 }
 
-func fullRefuses(r *rig) {
+func fullQueueRejectsJobs(r *rig) {
 	ask := func(n int, limit int64) error {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
@@ -276,7 +282,7 @@ func fullRefuses(r *rig) {
 	r.must(ask(5, -1))
 }
 
-func keyRepeats(r *rig) {
+func repeatedKeyReturnsSameReceipt(r *rig) {
 	first := store.Request{Drafts: []queue.Job{draft(withID("a")), draft()}, UID: testUID, IdempotencyKey: "once",
 		Checksum: [32]byte{1}}
 	want, err := r.s.Enqueue(r.Context(), first)
@@ -301,7 +307,7 @@ func keyRepeats(r *rig) {
 	repeat("after the jobs were removed", func(*store.Request) {})
 }
 
-func keyBelongs(r *rig) {
+func keyBelongsToUserAndRequest(r *rig) {
 	ask := func(uid int, key string, sum byte) (store.Receipt, error) {
 		return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: uid, IdempotencyKey: key,
 			Checksum: [32]byte{31: sum}})
@@ -323,7 +329,7 @@ func keyBelongs(r *rig) {
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 6)
 }
 
-func keyOfRefused(r *rig) {
+func rejectedRequestKeepsKeyUnused(r *rig) {
 	r.enqueueOne(withID("taken"))
 	request := store.Request{Drafts: []queue.Job{draft(withID("taken"))}, UID: testUID, IdempotencyKey: "k",
 		Checksum: [32]byte{1}}
@@ -338,7 +344,8 @@ func keyOfRefused(r *rig) {
 	same(r, "duplicate", receipt.Duplicate, false)
 }
 
-func keyMemory(r *rig) {
+// An idempotency key is kept for store.IdempotencyKeyRetention and deleted later.
+func keyIsKeptForItsRetention(r *rig) {
 	request := store.Request{Drafts: []queue.Job{draft()}, UID: testUID, IdempotencyKey: "k", Checksum: [32]byte{1}}
 	want, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)

@@ -19,7 +19,7 @@ func epochsRise(r *rig) {
 	}
 }
 
-func lastSeqStays(r *rig) {
+func lastSeqDoesNotFall(r *rig) {
 	last := func() int64 {
 		left, err := r.s.PreviousSession(r.Context())
 		r.must(err)
@@ -33,7 +33,8 @@ func lastSeqStays(r *rig) {
 	same(r, "after the newest job was removed", last(), jobs[1].Seq)
 }
 
-func runnersNoted(r *rig) {
+// PreviousSession lists the directories of the last StoreRunnerDirs call.
+func runnerDirsAreReturned(r *rig) {
 	for _, want := range [][]string{nil, {"/d/runner", "/run/user/7/x"}, {"/d/runner"}, {}} {
 		if want != nil {
 			r.must(r.s.StoreRunnerDirs(r.Context(), want))

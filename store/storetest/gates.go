@@ -12,29 +12,30 @@ import (
 
 var gatePromises = []promise{
 	{name: "rules of SetGate override the limits that jobs declare", check: setGateRulesApply},
-	{name: "a lock limits the number of running jobs", check: lockLimitsRunning},
-	{name: "a lock is private to its user unless its key is shared", check: keysOfUsers},
-	{name: "the newest declared limit applies to all jobs of a lock", check: newestRuleApplies},
+	{name: "a lock limits the number of running jobs", check: lockLimitsRunningJobs},
+	{name: "a lock is private to its user unless its key is shared", check: locksArePrivateToUsers},
+	{name: "the newest declared limit applies to all jobs of a lock", check: newestDeclaredLimitApplies},
 	{name: "a rate limits the number of starts in a period", check: rateLimitsStarts},
 	{name: "a rate counts a claimed job as started until it is given back", check: claimedJobsCountAsStarts},
 	{name: "a resource limits the units in use", check: resourceLimitsUnits},
-	{name: "no job of the same queue overtakes a job that waits for a resource", check: resourceOrderIsKept},
-	{name: "a job that also lacks another gate reserves no units", check: blockedElsewhereReservesNothing},
+	{name: "no job of the same queue overtakes a job that waits for a resource", check: noJobOvertakesAtResource},
+	{name: "a job that also lacks another gate reserves no units", check: jobLackingAnotherGateReservesNoUnits},
 	{name: "a job runs only on the node that it demands", check: jobRunsOnItsNode},
-	{name: "a job starts only when all its gates have room", check: severalGates},
-	{name: "edited demands apply", check: editedDemand},
-	{name: "Await returns when a gate gets room", check: awaitServedByGate},
+	{name: "a job starts only when all its gates have room", check: allGatesMustHaveRoom},
+	{name: "edited demands apply", check: editedDemandsApply},
+	{name: "Await returns when a gate gets room", check: awaitReturnsWhenGateHasRoom},
 	{name: "invalid demands are rejected", check: impossibleDemandsAreRefused},
-	{name: "jobs of a paused queue do not start", check: pausedQueue},
-	{name: "a queue's concurrency limits its leased jobs", check: boundedQueue},
+	{name: "jobs of a paused queue do not start", check: pausedQueueStartsNothing},
+	{name: "a queue's concurrency limits its leased jobs", check: concurrencyLimitsLeasedJobs},
 	{name: "a user with jobs in many queues does not delay other users", check: manyQueues},
 	{name: "many queues that wait for a resource do not delay other jobs", check: manyQueuesAtAResource},
 	{name: "queues share the starts by weight", check: queuesShareByWeight},
 	{name: "an idle queue does not save up starts", check: idleQueueSavesNoTurns},
 }
 
-func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
+func withQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 
+// withDemands returns an argument for draft that makes the job need gates.
 func withDemands(list ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = list }
 }
@@ -78,7 +79,7 @@ func (r *rig) release(jobs ...queue.Job) {
 	r.exchange(t)
 }
 
-func lockLimitsRunning(r *rig) {
+func lockLimitsRunningJobs(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("k", 2))),
 		draft(withDemands(lockDemand("k", 2))), draft(withDemands(lockDemand("other", 1))), draft())
 	got := r.claimExactly("two jobs of the lock, and the jobs without it", jobs[0], jobs[1], jobs[3], jobs[4])
@@ -96,15 +97,15 @@ func lockLimitsRunning(r *rig) {
 	r.claimExactly("another job has ended", jobs[0])
 }
 
-func keysOfUsers(r *rig) {
+func locksArePrivateToUsers(r *rig) {
 	jobs := r.enqueueAndGet(
-		draft(ofUser(1), withDemands(lockDemand("k", 1))), draft(ofUser(1), withDemands(lockDemand("k", 1))),
-		draft(ofUser(2), withDemands(lockDemand("k", 1))),
-		draft(ofUser(1), withDemands(lockDemand("@k", 1))), draft(ofUser(2), withDemands(lockDemand("@k", 1))))
+		draft(withUID(1), withDemands(lockDemand("k", 1))), draft(withUID(1), withDemands(lockDemand("k", 1))),
+		draft(withUID(2), withDemands(lockDemand("k", 1))),
+		draft(withUID(1), withDemands(lockDemand("@k", 1))), draft(withUID(2), withDemands(lockDemand("@k", 1))))
 	r.claimExactly("one job for each user's lock, and one for the shared lock", jobs[0], jobs[2], jobs[3])
 }
 
-func newestRuleApplies(r *rig) {
+func newestDeclaredLimitApplies(r *rig) {
 	old := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))),
 		draft(withDemands(lockDemand("k", 1))))
 	r.claimExactly("the first declared limit", old[0])
@@ -141,6 +142,7 @@ func rateLimitsStarts(r *rig) {
 	r.claimExactly("more than one second after the second start", jobs[3])
 }
 
+// A rate counts a claimed job as started until it is given back.
 func claimedJobsCountAsStarts(r *rig) {
 	second := withDemands(rateDemand("k", 1, time.Second))
 	jobs := r.enqueueAndGet(draft(second), draft(second))
@@ -158,6 +160,7 @@ func claimedJobsCountAsStarts(r *rig) {
 	r.claimExactly("more than a second later", jobs[1])
 }
 
+// setResources sets how many units of each resource the node has.
 func (r *rig) setResources(units map[string]int) {
 	r.Helper()
 	r.must(r.s.SetNode(r.Context(), store.Node{Name: "here", Resources: units}))
@@ -178,12 +181,12 @@ func resourceLimitsUnits(r *rig) {
 	r.settle(disk[0], exited(0))
 }
 
-func resourceOrderIsKept(r *rig) {
+func noJobOvertakesAtResource(r *rig) {
 	r.setResources(map[string]int{"gpu": 4})
 	jobs := r.enqueueAndGet(draft(withDemands(resourceDemand("gpu", 2))), draft(withDemands(resourceDemand("gpu", 4))),
 		draft(withDemands(resourceDemand("gpu", 1))),
-		draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))),
-		draft(inQueue("night"), withDemands(resourceDemand("gpu", 1))), draft())
+		draft(withUID(7), withPriority(4), withDemands(resourceDemand("gpu", 1))),
+		draft(withQueue("night"), withDemands(resourceDemand("gpu", 1))), draft())
 	got := r.claimExactly("the jobs that do not wait behind the large job", jobs[0], jobs[4], jobs[5])
 	r.settle(got[1], exited(0))
 	r.claimExactly("the large job waits")
@@ -193,11 +196,11 @@ func resourceOrderIsKept(r *rig) {
 	r.claimExactly("the jobs behind the large job", jobs[2], jobs[3])
 }
 
-func blockedElsewhereReservesNothing(r *rig) {
+func jobLackingAnotherGateReservesNoUnits(r *rig) {
 	r.setResources(map[string]int{"gpu": 2})
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(resourceDemand("gpu", 1))),
 		draft(withDemands(lockDemand("k", 1), resourceDemand("gpu", 2))),
-		draft(ofUser(7), withPriority(4), withDemands(resourceDemand("gpu", 1))))
+		draft(withUID(7), withPriority(4), withDemands(resourceDemand("gpu", 1))))
 	got := r.claimExactly("the third job waits for its lock", jobs[0], jobs[1], jobs[3])
 	next := r.enqueueOne(withDemands(resourceDemand("gpu", 1)))
 	r.settle(got[1], exited(0))
@@ -229,7 +232,7 @@ func jobRunsOnItsNode(r *rig) {
 	r.claimExactly("the unit is free", jobs[4])
 }
 
-func severalGates(r *rig) {
+func allGatesMustHaveRoom(r *rig) {
 	r.setResources(map[string]int{"gpu": 1})
 	r.setMaxRunning(2)
 	all := withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second), resourceDemand("gpu", 1))
@@ -254,7 +257,7 @@ func severalGates(r *rig) {
 	r.claimExactly("all gates have room", jobs[1])
 }
 
-func editedDemand(r *rig) {
+func editedDemandsApply(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1))), draft(withDemands(lockDemand("k", 1))), draft())
 	r.must(r.edit(jobs[1], func(j *queue.Job) error { j.Demands, j.Queue = nil, "night"; return nil }))
 	got := r.claimExactly("the demand was removed", jobs[0], jobs[1], jobs[2])
@@ -271,7 +274,7 @@ func editedDemand(r *rig) {
 	r.claimExactly("the lock is free", jobs[1])
 }
 
-func awaitServedByGate(r *rig) {
+func awaitReturnsWhenGateHasRoom(r *rig) {
 	jobs := r.enqueueAndGet(draft(withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second))),
 		draft(withDemands(lockDemand("k", 1))), draft(withDemands(rateDemand("r", 1, time.Second))))
 	got := r.claimExactly("the first job", jobs[0])
@@ -319,19 +322,19 @@ func (r *rig) setQueueRule(name string, rule store.QueueRule) {
 	r.must(r.s.SetQueue(r.Context(), name, rule))
 }
 
-func pausedQueue(r *rig) {
+func pausedQueueStartsNothing(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
-	jobs := r.enqueueAndGet(draft(inQueue("night")), draft(inQueue("night"), ofUser(7)), draft())
+	jobs := r.enqueueAndGet(draft(withQueue("night")), draft(withQueue("night"), withUID(7)), draft())
 	r.claimExactly("only the job of the other queue", jobs[2])
 	result := r.await(r.Context(), 9)
 	r.setQueueRule("night", store.QueueRule{Weight: 1})
 	same(r, "jobs", len(r.awaitedJobs("the queue was resumed", result)), 2)
 }
 
-func boundedQueue(r *rig) {
+func concurrencyLimitsLeasedJobs(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Concurrency: 2})
-	jobs := r.enqueueAndGet(draft(inQueue("night")), draft(inQueue("night"), ofUser(7)),
-		draft(inQueue("night"), ofUser(8)), draft())
+	jobs := r.enqueueAndGet(draft(withQueue("night")), draft(withQueue("night"), withUID(7)),
+		draft(withQueue("night"), withUID(8)), draft())
 	got := r.claimExactly("two jobs of the limited queue", jobs[0], jobs[1], jobs[3])
 	result := r.await(r.Context(), 9)
 	r.settle(got[0], exited(0))
@@ -345,7 +348,7 @@ func manyQueues(r *rig) {
 	r.setMaxRunning(2)
 	drafts := make([]queue.Job, many)
 	for i := range drafts {
-		drafts[i] = draft(ofUser(1), inQueue(fmt.Sprint("q", i)))
+		drafts[i] = draft(withUID(1), withQueue(fmt.Sprint("q", i)))
 	}
 	mine := r.enqueueAndGet(drafts...)
 	var got []queue.Job
@@ -353,7 +356,7 @@ func manyQueues(r *rig) {
 		got = append(got, r.exchange(store.Report{WantedJobs: 9}).Jobs...)
 	}
 	same(r, "jobs of the user with many queues", len(got), 2)
-	other := r.enqueueOne(ofUser(2))
+	other := r.enqueueOne(withUID(2))
 	r.settle(got[0], exited(0))
 	var next []queue.Job
 	for range 10 {
@@ -373,13 +376,13 @@ func manyQueuesAtAResource(r *rig) {
 	r.claimExactly("one of two units", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
 	drafts := make([]queue.Job, 600)
 	for i := range drafts {
-		drafts[i] = draft(ofUser(1), inQueue(fmt.Sprint("q", i)), withDemands(resourceDemand("gpu", 2)))
+		drafts[i] = draft(withUID(1), withQueue(fmt.Sprint("q", i)), withDemands(resourceDemand("gpu", 2)))
 	}
 	r.enqueueAndGet(drafts...)
 	// After a change of the resources, the store checks all lanes (lists of jobs with the same queue, user and
 	// demands) again.
 	r.setResources(map[string]int{"gpu": 2, "disk": 1})
-	r.claimExactly("a job of another user", r.enqueueOne(ofUser(2)))
+	r.claimExactly("a job of another user", r.enqueueOne(withUID(2)))
 	r.promote()
 	r.claimExactly("no job has enough units")
 }
@@ -390,7 +393,7 @@ func queuesShareByWeight(r *rig) {
 	const many = 400
 	var drafts []queue.Job
 	for range many {
-		drafts = append(drafts, draft(inQueue("a"), withPriority(1)), draft(inQueue("b"), withPriority(9)))
+		drafts = append(drafts, draft(withQueue("a"), withPriority(1)), draft(withQueue("b"), withPriority(9)))
 	}
 	r.enqueueAndGet(drafts...)
 	starts := map[string]int{}
@@ -411,13 +414,13 @@ func idleQueueSavesNoTurns(r *rig) {
 	r.setQueueRule("a", store.QueueRule{Weight: 2})
 	var drafts []queue.Job
 	for range 40 {
-		drafts = append(drafts, draft(inQueue("a")))
+		drafts = append(drafts, draft(withQueue("a")))
 	}
 	r.enqueueAndGet(drafts...)
 	r.exchange(store.Report{WantedJobs: 30})
 	drafts = drafts[:0]
 	for range 20 {
-		drafts = append(drafts, draft(inQueue("b"), withPriority(9)))
+		drafts = append(drafts, draft(withQueue("b"), withPriority(9)))
 	}
 	r.enqueueAndGet(drafts...)
 	starts := map[string]int{}

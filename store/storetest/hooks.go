@@ -9,20 +9,20 @@ import (
 )
 
 var hookPromises = []promise{
-	{name: "a hook is created once for each moment that the job requests", check: hookIsMade},
-	{name: "hooks for all jobs are created in addition to a job's own hooks", check: hooksOfAll},
+	{name: "a hook is created once for each moment that the job requests", check: requestedHooksAreCreatedOnce},
+	{name: "hooks for all jobs are created in addition to a job's own hooks", check: triggersAddToRequestedHooks},
 	{name: "a hook job gets no hooks", check: hookHasNoHooks},
-	{name: "every way of cancelling a job creates its hook", check: hookOfCancelled},
-	{name: "jobs of a batch get their hooks", check: hookOfBatch},
-	{name: "an edit changes a job's hooks", check: hookEdited},
+	{name: "every way of cancelling a job creates its hook", check: cancellingCreatesHook},
+	{name: "jobs of a batch get their hooks", check: batchJobsGetHooks},
+	{name: "an edit changes a job's hooks", check: editChangesHooks},
 	{name: "a full queue does not prevent hooks, but MaxHooks per user does", check: hooksAreBounded},
-	{name: "a hook removes old outputs of its user if the byte quota requires it", check: hooksInQuota},
+	{name: "a hook removes old outputs of its user if the byte quota requires it", check: hookRemovesOutputsAtQuota},
 	{name: "a hook stores no name for another user", check: hookNamesNoOtherUser},
-	{name: "jobs of a former owner create no hooks", check: hookOfDisownedIsNotMade},
+	{name: "jobs of a former owner create no hooks", check: disownedJobsCreateNoHooks},
 }
 
-// hooksOf returns one hook job for each event in on. The command of a hook contains the event and the job that
-// caused the hook.
+// hooksOf returns one hook job for each event in the set on. The command of a hook contains the event and the job
+// that caused the hook.
 func hooksOf(j *queue.Job, on queue.HookEvents) (drafts []queue.Job) {
 	for _, moment := range queue.Hooks {
 		if moment&on == 0 {
@@ -63,7 +63,7 @@ func (r *rig) newHooks() (list []string) {
 	return list
 }
 
-func hookIsMade(r *rig) {
+func requestedHooksAreCreatedOnce(r *rig) {
 	r.makeHooks(0)
 	r.enqueueOne(withHooks(queue.HookFailed|queue.HookDead|queue.HookEnded), withMaxAttempts(2), withID("a"),
 		func(j *queue.Job) { j.Env = []string{"A=b"} })
@@ -101,7 +101,8 @@ func hookIsMade(r *rig) {
 	r.checkCounts()
 }
 
-func hooksOfAll(r *rig) {
+// Hooks for all jobs are created in addition to a job's own hooks.
+func triggersAddToRequestedHooks(r *rig) {
 	r.makeHooks(queue.HookCompleted | queue.HookDead)
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
 	r.settle(r.claimOne(), exited(0))
@@ -124,11 +125,11 @@ func hookHasNoHooks(r *rig) {
 	same(r, "hooks of hooks", r.newHooks(), nil)
 }
 
-func hookOfCancelled(r *rig) {
+func cancellingCreatesHook(r *rig) {
 	r.makeHooks(0)
 	ends := withHooks(queue.HookEnded)
 	r.enqueueAndGet(draft(ends, withID("a"), withDelay(time.Hour)),
-		draft(ends, withID("b"), expiringAt(r.s.Now().Add(time.Second)), withDelay(time.Hour)),
+		draft(ends, withID("b"), withExpiry(r.s.Now().Add(time.Second)), withDelay(time.Hour)),
 		draft(ends, withID("c"), withDelay(time.Hour)))
 	parent := r.get("a")
 	r.enqueueAndGet(draft(ends, withID("d"), func(j *queue.Job) {
@@ -149,7 +150,7 @@ func hookOfCancelled(r *rig) {
 	r.checkCounts()
 }
 
-func hookOfBatch(r *rig) {
+func batchJobsGetHooks(r *rig) {
 	r.makeHooks(0)
 	ctx := r.Context()
 	_, err := r.s.StageBatch(ctx, store.Request{UID: testUID, Batch: "x",
@@ -166,7 +167,7 @@ func hookOfBatch(r *rig) {
 	same(r, "hooks", r.newHooks(), []string{"completed " + j.ID + " completed 1"})
 }
 
-func hookEdited(r *rig) {
+func editChangesHooks(r *rig) {
 	r.makeHooks(0)
 	r.enqueueOne(withID("a"), withHooks(queue.HookDead))
 	r.must(r.s.Change(r.Context(), r.get("a").Seq,
@@ -179,6 +180,7 @@ func hookEdited(r *rig) {
 	same(r, "hooks", r.newHooks(), []string{"completed a completed 1"})
 }
 
+// A full queue does not prevent hooks, but MaxHooks per user does.
 func hooksAreBounded(r *rig) {
 	r.makeHooks(0)
 	ends := withHooks(queue.HookEnded)
@@ -209,7 +211,8 @@ func hooksAreBounded(r *rig) {
 	same(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventHookDropped})
 }
 
-func hooksInQuota(r *rig) {
+// A hook removes old outputs of its user if the byte quota requires it.
+func hookRemovesOutputsAtQuota(r *rig) {
 	quota := func(n int64) {
 		r.Helper()
 		r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, Owner: "hooks", MaxBytesPerUser: n}))
@@ -237,7 +240,7 @@ func hooksInQuota(r *rig) {
 	same(r, "bytes without room", r.bytesHeld(1), before)
 }
 
-func hookOfDisownedIsNotMade(r *rig) {
+func disownedJobsCreateNoHooks(r *rig) {
 	r.makeHooks(0)
 	_, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Owner: "x",
 		Drafts: []queue.Job{draft(withID("a"), withHooks(queue.HookCompleted|queue.HookEnded)),
@@ -253,6 +256,7 @@ func hookOfDisownedIsNotMade(r *rig) {
 	same(r, "hooks", r.newHooks(), nil)
 }
 
+// A hook stores no name for another user.
 func hookNamesNoOtherUser(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, UID: 7, Owner: "hooks"}))
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store has no name for the user of this job

@@ -10,7 +10,7 @@ import (
 )
 
 // endWithOutput ends an attempt of a leased job with an output of n bytes. It returns the stored job. The
-// parameter limit is the maximum number of bytes of the job's user; 0 means unlimited.
+// parameter limit is how many bytes the jobs of the job's user may hold; 0 means unlimited.
 func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) queue.Job {
 	r.Helper()
 	e := r.settlement(j, o)
@@ -21,8 +21,8 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 	return r.get(j.ID)
 }
 
-// failWithOutput ends an attempt of a leased job with a failure and an output of n bytes. It checks that the
-// job will be retried. The parameter limit is the maximum number of bytes of the job's user; 0 means unlimited.
+// failWithOutput ends an attempt of a leased job with a failure and an output of n bytes. It checks that the job
+// will be retried. The parameter limit is as for endWithOutput.
 func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	r.Helper()
 	got := r.endWithOutput(j, exited(1), n, limit)
@@ -55,7 +55,8 @@ func (r *rig) outputSize(j queue.Job, n int) int64 {
 	return a.OutputBytes
 }
 
-func outputsOfRetriedTrimmed(r *rig) {
+// TrimUserData removes outputs of earlier attempts of unfinished jobs.
+func trimUserDataRemovesOlderAttemptOutputs(r *rig) {
 	old := r.endWithOutput(r.enqueueAndClaim(1, withMaxAttempts(9)), exited(0), 500, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
 	for range 3 {
@@ -75,8 +76,8 @@ func outputsOfRetriedTrimmed(r *rig) {
 	same(r, "bytes of outputs at the end", r.get(j.ID).OutputBytes, int64(0))
 }
 
-// checkPromoteHinted calls do. It checks that the store then sends a hint to call Promote immediately, because
-// only Promote returns the output files to delete.
+// checkPromoteHinted calls the function do. It checks that the store then sends a hint to call Promote
+// immediately, because only Promote returns the output files to delete.
 func (r *rig) checkPromoteHinted(what string, do func()) {
 	r.Helper()
 	r.promote()
@@ -99,11 +100,11 @@ func (r *rig) checkPromoteHinted(what string, do func()) {
 // enqueueAndClaim stores a job for a user and claims it.
 func (r *rig) enqueueAndClaim(uid int, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
-	r.must(r.enqueueLarge(uid, 0, draft(append(set, ofUser(uid))...)))
+	r.must(r.enqueueLarge(uid, 0, draft(append(set, withUID(uid))...)))
 	return r.claimOne()
 }
 
-func outputsOfMostTrimmed(r *rig) {
+func trimOutputsStartsWithLargestUsers(r *rig) {
 	run := func(uid, n int) queue.Job { return r.endWithOutput(r.enqueueAndClaim(uid), exited(0), n, 0) }
 	first := run(1, 100)
 	var most []queue.Job
@@ -132,7 +133,7 @@ func outputsOfMostTrimmed(r *rig) {
 	same(r, "users with the smallest outputs lose them last", outputsOf(200), [3]int64{100, 100, 0})
 }
 
-func outputsOfAttemptsBounded(r *rig) {
+func attemptOutputsStayWithinQuota(r *rig) {
 	other := r.endWithOutput(r.enqueueAndClaim(2), exited(0), 9000, 0)
 	old := r.endWithOutput(r.enqueueAndClaim(1), exited(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
@@ -154,6 +155,7 @@ func outputsOfAttemptsBounded(r *rig) {
 		[]any{queue.Completed, int64(3400), int64(0)})
 }
 
+// Dependencies count toward the byte quota, also in a batch and after an edit.
 func bytesOfDependencies(r *rig) {
 	var after []queue.Dependency
 	for range 5 {
@@ -162,13 +164,13 @@ func bytesOfDependencies(r *rig) {
 	bytesWith := func(n int) int64 {
 		r.Helper()
 		before := r.bytesHeld(1)
-		r.must(r.enqueueLarge(1, 0, draft(ofUser(1), func(j *queue.Job) { j.DependsOn = after[:n] })))
+		r.must(r.enqueueLarge(1, 0, draft(withUID(1), func(j *queue.Job) { j.DependsOn = after[:n] })))
 		return r.bytesHeld(1) - before
 	}
 	alone, child := bytesWith(0), bytesWith(5)
 	same(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
 	limit := r.bytesHeld(1) + alone + 4*store.DependencyBytes
-	waits := draft(ofUser(1), func(j *queue.Job) { j.DependsOn = after })
+	waits := draft(withUID(1), func(j *queue.Job) { j.DependsOn = after })
 	r.wantCode("a job with five dependencies and room for four", r.enqueueLarge(1, limit, waits),
 		queue.CodeQueueFull)
 	last := r.listAll(store.Filter{UID: new(1)})[0]
@@ -202,6 +204,7 @@ func bytesOfDependencies(r *rig) {
 	same(r, "bytes after all jobs were removed", r.bytesHeld(1), int64(0))
 }
 
+// Attempt records count toward the byte quota.
 func bytesOfAttempts(r *rig) {
 	j := r.enqueueAndClaim(1, withMaxAttempts(4))
 	before := r.bytesHeld(1)
@@ -228,7 +231,7 @@ func bytesOfAttempts(r *rig) {
 	same(r, "bytes after the job was removed", r.bytesHeld(1), int64(0))
 }
 
-func recordsBounded(r *rig) {
+func newRecordReplacesOldestAtQuota(r *rig) {
 	j := r.enqueueAndClaim(1, withMaxAttempts(20))
 	attempt := func(limit int64, output string) {
 		r.Helper()
@@ -305,13 +308,14 @@ func (r *rig) runManyWithOutput(uid, n int) {
 // enqueueAndClaimMany stores n jobs of a user and claims them.
 func (r *rig) enqueueAndClaimMany(uid, n int) []queue.Job {
 	r.Helper()
-	r.must(r.enqueueLarge(uid, 0, slices.Repeat([]queue.Job{draft(ofUser(uid))}, n)...))
+	r.must(r.enqueueLarge(uid, 0, slices.Repeat([]queue.Job{draft(withUID(uid))}, n)...))
 	jobs := r.exchange(store.Report{WantedJobs: n}).Jobs
 	same(r, "claimed jobs", len(jobs), n)
 	return jobs
 }
 
-func outputNeedsManyRemoved(r *rig) {
+// A new output replaces up to store.MaxRemovedTotal older outputs if it needs their space.
+func newOutputReplacesOlderOutputs(r *rig) {
 	for uid, n := range map[int]int{1: 1, 2: 60, 3: store.MaxRemovedTotal} {
 		r.runManyWithOutput(uid, n+1)
 		j := r.enqueueAndClaim(uid)
@@ -323,7 +327,8 @@ func outputNeedsManyRemoved(r *rig) {
 	}
 }
 
-func outputNeedsTooManyRemoved(r *rig) {
+// An output removes no older output if it would need the space of too many.
+func outputReplacesNoneIfTooManyAreNeeded(r *rig) {
 	const n = store.MaxRemovedTotal + 1
 	r.runManyWithOutput(1, n)
 	j := r.enqueueAndClaim(1)
@@ -335,6 +340,7 @@ func outputNeedsTooManyRemoved(r *rig) {
 	same(r, "output that replaces one less", j.OutputBytes, int64(100*n))
 }
 
+// Each attempt of a large report can remove some older outputs.
 func largeReportMakesRoom(r *rig) {
 	needs := []int{store.MaxRemovedTotal, store.MaxRemovedEach, store.MaxRemovedEach + 1, store.MaxRemovedEach}
 	r.runManyWithOutput(1, store.MaxRemovedTotal+3*store.MaxRemovedEach)
@@ -358,7 +364,7 @@ func largeReportMakesRoom(r *rig) {
 	same(r, "bytes that the user holds", r.bytesHeld(1), limit)
 }
 
-func outputsTrimmedBelowZero(r *rig) {
+func negativeLimitRemovesAllOutputs(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	r.endWithOutput(r.enqueueAndClaim(1, func(j *queue.Job) { j.Queue = "own" }), exited(0), 100, 0)
 	r.endWithOutput(r.enqueueAndClaim(2), exited(0), 100, 0)

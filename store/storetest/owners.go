@@ -11,24 +11,25 @@ import (
 )
 
 var ownerPromises = []promise{
-	{name: "the first owner name of a uid is kept", check: ownersNamed},
+	{name: "the first owner name of a uid is kept", check: firstOwnerNameIsKept},
 	{name: "Disown moves a former owner's jobs to a negative uid", check: disownMovesJobs},
-	{name: "Disown moves leased jobs when they end or are given back", check: disownLeased},
+	{name: "Disown moves leased jobs when they end or are given back", check: disownMovesLeasedJobsLater},
 	{name: "Disown discards batches and keys", check: disownDiscardsBatchesAndKeys},
 	{name: "the next owner of a uid can be disowned too", check: disownAgain},
-	{name: "a disowned job runs again after an edit assigns a user", check: disownedRuns},
-	{name: "output files without an attempt are deletable", check: unownedFound},
+	{name: "a disowned job runs again after an edit assigns a user", check: disownedJobRunsAfterEdit},
+	{name: "output files without an attempt are deletable", check: filesWithoutAttemptAreDeletable},
 }
 
 // enqueueAs enqueues a job of the user uid. The name is the account name of that user.
 func (r *rig) enqueueAs(uid int, name string, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
-	d := draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
+	d := draft(append([]func(*queue.Job){withUID(uid)}, set...)...)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{d}, UID: uid, Owner: name})
 	r.must(err)
 	return r.get(receipt.IDs[0])
 }
 
+// owners returns the names of the present and former owners by uid.
 func (r *rig) owners() map[int]string {
 	r.Helper()
 	names, _, err := r.s.Owners(r.Context())
@@ -36,6 +37,7 @@ func (r *rig) owners() map[int]string {
 	return names
 }
 
+// disown calls Disown for the present owner of a uid until nothing more is to be done.
 func (r *rig) disown(uid int) {
 	r.Helper()
 	name := r.owners()[uid]
@@ -49,7 +51,7 @@ func (r *rig) disown(uid int) {
 	r.Fatal("Disown still has more to do after 1000 calls")
 }
 
-func ownersNamed(r *rig) {
+func firstOwnerNameIsKept(r *rig) {
 	same(r, "owners of an empty store", len(r.owners()), 0)
 	r.enqueueAs(7, "alice")
 	r.enqueueAs(7, "bob")
@@ -75,7 +77,7 @@ func disownMovesJobs(r *rig) {
 	r.must(r.change(held, queue.VerbHold))
 	other := r.enqueueAs(8, "bob")
 	ready, sleeping := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withDelay(time.Hour),
-		expiringAt(r.s.Now()+2*3_600_000))
+		withExpiry(r.s.Now()+2*3_600_000))
 	r.advance(time.Second)
 	r.newEvents()
 	before := map[string]queue.Job{}
@@ -104,7 +106,7 @@ func disownMovesJobs(r *rig) {
 		r.must(err)
 		same(r, "more to do for a uid with another owner", more, false)
 	})
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "carol",
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withUID(7))}, UID: 7, Owner: "carol",
 		MaxPendingPerUser: 1})
 	r.must(err)
 	same(r, "owners", r.owners(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
@@ -119,10 +121,11 @@ func disownMovesJobs(r *rig) {
 	r.checkCounts()
 }
 
-func disownLeased(r *rig) {
+// Disown moves leased jobs when they end or are given back.
+func disownMovesLeasedJobsLater(r *rig) {
 	drafts := []queue.Job{}
 	for range 5 {
-		drafts = append(drafts, draft(ofUser(7)))
+		drafts = append(drafts, draft(withUID(7)))
 	}
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: 7, Owner: "alice"})
 	r.must(err)
@@ -160,10 +163,11 @@ func disownLeased(r *rig) {
 	same(r, "claimed later", seqs(r.claim(9)), []int64{job.Seq})
 }
 
+// Disown discards the former owner's batches and idempotency keys.
 func disownDiscardsBatchesAndKeys(r *rig) {
 	stage := func(batch string, set ...func(*queue.Job)) store.Receipt {
 		receipt, err := r.s.StageBatch(r.Context(),
-			store.Request{Drafts: []queue.Job{draft(append(set, ofUser(7))...)}, UID: 7, Owner: "alice", Batch: batch})
+			store.Request{Drafts: []queue.Job{draft(append(set, withUID(7))...)}, UID: 7, Owner: "alice", Batch: batch})
 		r.must(err)
 		return receipt
 	}
@@ -171,7 +175,7 @@ func disownDiscardsBatchesAndKeys(r *rig) {
 	committed := stage("committed").IDs[0]
 	first, err := r.s.Enqueue(r.Context(), store.Request{UID: 7, Batch: "committed"})
 	r.must(err)
-	ask := store.Request{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, Owner: "alice", IdempotencyKey: "k",
+	ask := store.Request{Drafts: []queue.Job{draft(withUID(7))}, UID: 7, Owner: "alice", IdempotencyKey: "k",
 		Checksum: [32]byte{1}}
 	_, err = r.s.Enqueue(r.Context(), ask)
 	r.must(err)
@@ -194,6 +198,7 @@ func disownDiscardsBatchesAndKeys(r *rig) {
 	same(r, "claimed", len(r.claim(9)), 3)
 }
 
+// The next owner of a uid can be disowned too.
 func disownAgain(r *rig) {
 	for n, name := range []string{"alice", "bob", "carol"} {
 		j := r.enqueueAs(7, name)
@@ -205,7 +210,7 @@ func disownAgain(r *rig) {
 	same(r, "claimed", seqs(r.claim(9)), []int64{j.Seq})
 }
 
-func disownedRuns(r *rig) {
+func disownedJobRunsAfterEdit(r *rig) {
 	waits, dead := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withMaxAttempts(1), withPriority(9))
 	r.settle(r.claimOne(), exited(1))
 	r.disown(7)
@@ -227,7 +232,7 @@ func disownedRuns(r *rig) {
 	r.checkCounts()
 }
 
-func unownedFound(r *rig) {
+func filesWithoutAttemptAreDeletable(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft(), draft())
 	jobs := r.claim(4)
 	name := func(j queue.Job) string { return fmt.Sprintf("%d-%d", j.Seq, j.Fence) }
@@ -266,7 +271,7 @@ func unownedFound(r *rig) {
 	unowned(many, many...)
 }
 
-func schedulesDisowned(r *rig) {
+func disownPausesSchedules(r *rig) {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: testUID, Owner: "ann"})
 	r.must(err)
 	s := r.putSchedule("nightly")
@@ -281,8 +286,8 @@ func schedulesDisowned(r *rig) {
 	}
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)
-	same(r, "an occurrence of a former owner's schedule", r.fire(f), store.OccurrenceResult{})
+	same(r, "an occurrence of a former owner's schedule", r.runRequest(f), store.OccurrenceResult{})
 	f.RequestedBy = new(int)
-	same(r, "an occurrence that a user requests", r.fire(f), store.OccurrenceResult{})
+	same(r, "an occurrence that a user requests", r.runRequest(f), store.OccurrenceResult{})
 	same(r, "an occurrence of another user's schedule", r.fireNext("other").Records[0].Outcome, store.OutcomeEnqueued)
 }

@@ -61,7 +61,7 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 				Resources: map[string]int{"gpu": 4, "disk": 2}}
 			w.setRules()
 			for w.step = range walkSteps(steps) {
-				w.takeStep()
+				w.doRandomOperation()
 				if len(w.seqs) > 0 {
 					w.compareJob(w.seqs[w.rng.IntN(len(w.seqs))])
 				}
@@ -88,11 +88,11 @@ type pairWalk struct {
 	advance     func(time.Duration)
 	rng         *rand.Rand
 	order       queue.Order
-	orders      []queue.Order // orders to which the walk may change
-	withGates   bool          // jobs have random demands for gates
-	withWeights bool          // queues may have different weights
-	withHooks   bool          // each completed job gets a hook
-	step        int
+	orders      []queue.Order         // orders to which the walk may change
+	withGates   bool                  // jobs have random demands for gates
+	withWeights bool                  // queues may have different weights
+	withHooks   bool                  // each completed job gets a hook
+	step        int                   // number of the current step
 	operation   string                // the current operation, for messages
 	seqs        []int64               // seqs of the jobs that may exist
 	leasedSeqs  []int64               // seqs of the leased jobs
@@ -150,17 +150,17 @@ func (w *pairWalk) doBoth(do func(s store.Store) error) {
 	askBoth(w, func(s store.Store) (struct{}, error) { return struct{}{}, do(s) })
 }
 
-func (w *pairWalk) takeStep() {
+func (w *pairWalk) doRandomOperation() {
 	switch n := w.rng.IntN(100); {
 	case n < 22:
 		w.operation = "enqueue"
-		w.enqueue()
+		w.enqueueRandomJobs()
 	case n < 70:
 		w.operation = "exchange"
 		w.exchange()
 	case n < 84:
 		w.operation = "change"
-		w.change()
+		w.changeRandomJob()
 	case n < 92:
 		w.operation = "time"
 		w.advance(time.Duration(w.rng.IntN(4000)) * time.Millisecond)
@@ -219,7 +219,7 @@ func (w *pairWalk) takeStep() {
 		model.OutputBytes)
 }
 
-var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
+var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue} // the queues of the random jobs
 
 // changeRule changes a random setting of both stores, such as a limit or the weight of a queue.
 func (w *pairWalk) changeRule() {
@@ -349,7 +349,7 @@ func (w *pairWalk) randomDependencies(i int, drafts []queue.Job) (list []queue.D
 	return list
 }
 
-func (w *pairWalk) enqueue() {
+func (w *pairWalk) enqueueRandomJobs() {
 	w.promote() // this cancels the expired jobs in both stores, so that their counts are equal
 	drafts := make([]queue.Job, 1+w.rng.IntN(4))
 	uid := w.rng.IntN(12)
@@ -430,10 +430,10 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.compareClaims(got.Jobs, want.Jobs, engine.WantedJobs)
-	// If a job has ended, other jobs may be able to start after the claim. Then do not check obstacles.
+	// If a job has ended, other jobs may be able to start after the claim. Then do not check the wait reasons.
 	if len(want.Jobs) < engine.WantedJobs && len(w.seqs) > 0 && len(engine.Settlements)+len(engine.Changes) == 0 &&
 		!w.Failed() {
-		w.checkObstacles(w.seqs[w.rng.IntN(len(w.seqs))])
+		w.checkWaitReasons(w.seqs[w.rng.IntN(len(w.seqs))])
 	}
 }
 
@@ -484,8 +484,8 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 	return stillLeased
 }
 
-// checkObstacles checks that a waiting job has obstacles exactly if the last claim could not claim it.
-func (w *pairWalk) checkObstacles(seq int64) {
+// checkWaitReasons checks that WaitReasons lists reasons for a job exactly if the last claim could not claim it.
+func (w *pairWalk) checkWaitReasons(seq int64) {
 	w.operation = fmt.Sprint("obstacles of ", seq)
 	j, err := w.model.Get(w.Context(), strconv.FormatInt(seq, 10))
 	if err != nil || j.ExpiresAt != 0 {
@@ -496,7 +496,7 @@ func (w *pairWalk) checkObstacles(seq int64) {
 		return all[seq], err
 	})
 	runnable := j.State.Runnable() && !slices.Contains(w.leasedSeqs, seq)
-	// If a job is not due, only a pause of its queue counts as an obstacle.
+	// If a job is not due, only a pause of its queue counts as a reason.
 	timed := runnable && j.DueAt > w.model.Now()
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
 		w.Errorf("step %d: job %d is %s; its obstacles are %v in the engine and %v in the model", w.step, seq,
@@ -539,7 +539,7 @@ func (w *pairWalk) promote() {
 	w.doBoth(func(s store.Store) error { _, err := s.Promote(w.Context()); return err })
 }
 
-func (w *pairWalk) change() {
+func (w *pairWalk) changeRandomJob() {
 	w.promote()
 	if len(w.seqs) == 0 {
 		return

@@ -15,10 +15,12 @@ var pausePromises = []promise{
 	{name: "a change of a setting can be recorded as another kind of event", check: settingEventKind},
 }
 
+// pause pauses a leased job if on is true, and resumes it otherwise, on behalf of a user.
 func (r *rig) pause(l queue.Lease, on bool, uid int) error {
 	return r.s.Pause(r.Context(), store.Pause{Lease: l, Paused: on, UID: uid})
 }
 
+// A running job can be paused and resumed, and the events name the user.
 func pausedAndResumed(r *rig) {
 	r.enqueueOne()
 	j := r.start(r.claimOne())
@@ -42,6 +44,7 @@ func pausedAndResumed(r *rig) {
 	r.checkCounts()
 }
 
+// Only a job that is known to run can be paused.
 func pauseNeedsRunningJob(r *rig) {
 	waits := r.enqueueAndGet(draft(), draft())[1]
 	j := r.claimOne()
@@ -58,6 +61,7 @@ func pauseNeedsRunningJob(r *rig) {
 	})
 }
 
+// A pause ends with the attempt.
 func pauseEnds(r *rig) {
 	for _, o := range []queue.Outcome{exited(0), exited(1), endedAs(queue.EndKilled), endedAs(queue.EndStopped),
 		{EndCause: queue.EndStopped, WasPaused: true}, endedAs(queue.EndRunnerLost)} {
@@ -76,6 +80,7 @@ func pauseEnds(r *rig) {
 	}
 }
 
+// A change of a setting can be recorded as another kind of event.
 func settingEventKind(r *rig) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))

@@ -10,21 +10,24 @@ import (
 
 var queuePromises = []promise{
 	{name: "a queue exists while it has jobs or settings", check: queueExistsWhileItHasJobs},
-	{name: "a queue's max_pending limits its waiting jobs", check: fullQueue},
+	{name: "a queue's max_pending limits its waiting jobs", check: maxPendingLimitsQueue},
 	{name: "a queue's pause ends at its end time", check: queuePauseEnds},
 	{name: "the number of queues that one user creates is limited", check: queuesOfOneUser},
 	{name: "an edit moves a waiting job to another queue", check: editedQueue},
-	{name: "Obstacles lists the gates that keep a job from starting", check: obstaclesAreListed},
+	{name: "Obstacles lists the gates that keep a job from starting", check: waitReasonsAreListed},
 	{name: "Simulate returns the jobs that would start next and changes nothing", check: simulationChangesNothing},
-	{name: "a unique key belongs to one unfinished job", check: uniqueKey},
-	{name: "an ended job keeps its unique key for UniqueFor", check: uniqueFor},
-	{name: "a new job can replace the waiting job with its unique key", check: uniqueReplaces},
-	{name: "drafts of one request can share a unique key", check: uniqueDrafts},
-	{name: "a job cannot be retried while another job has its unique key", check: uniqueRetry},
+	{name: "a unique key belongs to one unfinished job", check: uniqueKeyBelongsToUnfinishedJob},
+	{name: "an ended job keeps its unique key for UniqueFor", check: endedJobKeepsUniqueKey},
+	{name: "a new job can replace the waiting job with its unique key", check: newJobReplacesHolderOfUniqueKey},
+	{name: "drafts of one request can share a unique key", check: draftsCanShareUniqueKey},
+	{name: "a job cannot be retried while another job has its unique key", check: retryNeedsFreeUniqueKey},
 	{name: "a job that is cancelled by its enqueue does not keep its unique key", check: uniqueCancelledByEnqueue},
-	{name: "retrying a parent revives no dependant whose unique key another job has", check: uniqueRetriedParent},
+	{name: "retrying a parent revives no dependant whose unique key another job has",
+		check: retriedParentRevivesNoKeyConflict},
 }
 
+// withUniqueKey returns an argument for draft that gives the job a unique key. do says what happens if another job
+// has that key.
 func withUniqueKey(key string, do queue.ConflictAction) func(*queue.Job) {
 	return func(j *queue.Job) { j.Unique, j.OnConflict = key, do }
 }
@@ -43,14 +46,15 @@ func (r *rig) queueStates() map[string]store.QueueState {
 	return states
 }
 
+// A queue exists while it has jobs or settings.
 func queueExistsWhileItHasJobs(r *rig) {
 	same(r, "queues of an empty store", len(r.queueStates()), 0)
 	rule := store.QueueRule{Weight: 3, Concurrency: 2, MaxPending: 9, JobDefaults: `{"priority":7}`, Paused: true,
 		PausedBy: 7, PausedAt: 5, PauseReason: "x"}
 	r.setQueueRule("kept", rule)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID,
-		Drafts: []queue.Job{draft(inQueue("gpu")), draft(inQueue("gpu")), draft(inQueue("gpu"), withDelay(time.Hour)),
-			draft(inQueue("kept"))}})
+		Drafts: []queue.Job{draft(withQueue("gpu")), draft(withQueue("gpu")), draft(withQueue("gpu"), withDelay(time.Hour)),
+			draft(withQueue("kept"))}})
 	r.must(err)
 	same(r, "new queues", receipt.NewQueues, []string{"gpu"})
 	r.must(r.change(r.get(receipt.IDs[3]), queue.VerbCancel))
@@ -71,7 +75,7 @@ func queueExistsWhileItHasJobs(r *rig) {
 	same(r, "queues at the end", len(r.queueStates()), 0)
 }
 
-func fullQueue(r *rig) {
+func maxPendingLimitsQueue(r *rig) {
 	r.setQueueRule("small", store.QueueRule{Weight: 1, MaxPending: 2})
 	ask := func(what string, drafts ...queue.Job) {
 		r.Helper()
@@ -80,23 +84,23 @@ func fullQueue(r *rig) {
 			r.wantCode(what, err, queue.CodeQueueFull)
 		})
 	}
-	ask("three jobs in one request", draft(inQueue("small")), draft(inQueue("small")), draft(inQueue("small")))
-	jobs := r.enqueueAndGet(draft(inQueue("small")), draft(inQueue("small")))
-	ask("a third job", draft(inQueue("small")))
+	ask("three jobs in one request", draft(withQueue("small")), draft(withQueue("small")), draft(withQueue("small")))
+	jobs := r.enqueueAndGet(draft(withQueue("small")), draft(withQueue("small")))
+	ask("a third job", draft(withQueue("small")))
 	other := r.enqueueOne()
 	r.wantCode("an edit that moves a job into the full queue",
 		r.edit(other, func(j *queue.Job) error { j.Queue = "small"; return nil }), queue.CodeQueueFull)
 	r.must(r.change(jobs[0], queue.VerbCancel))
-	last := r.enqueueOne(inQueue("small"))
+	last := r.enqueueOne(withQueue("small"))
 	r.wantCode("a retry in the full queue", r.change(jobs[0], queue.VerbRetry), queue.CodeQueueFull)
-	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("small"))}, UID: testUID,
 		Batch: "b"})
 	r.wantCode("a frame of a batch for the full queue", err, queue.CodeQueueFull)
 	r.must(r.change(last, queue.VerbCancel))
-	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
+	_, err = r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("small"))}, UID: testUID,
 		Batch: "b"})
 	r.must(err)
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("small"))}, UID: testUID,
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("small"))}, UID: testUID,
 		Batch: "b"})
 	r.wantCode("a last frame that exceeds the limit", err, queue.CodeQueueFull)
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID, Batch: "b"})
@@ -106,10 +110,11 @@ func fullQueue(r *rig) {
 	r.checkCounts()
 }
 
+// A queue's pause ends at its end time.
 func queuePauseEnds(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedBy: 3, PausedAt: r.s.Now(), PauseReason: "why",
 		PausedUntil: r.s.Now().Add(time.Minute)})
-	j := r.enqueueOne(inQueue("night"))
+	j := r.enqueueOne(withQueue("night"))
 	if next := r.promote(); next > time.Minute {
 		r.Errorf("the next Promote is due in %v, want at most a minute", next)
 	}
@@ -121,27 +126,29 @@ func queuePauseEnds(r *rig) {
 	r.claimExactly("the pause has ended", j)
 }
 
+// The number of queues that one user creates is limited.
 func queuesOfOneUser(r *rig) {
 	drafts := make([]queue.Job, store.MaxQueues)
 	for i := range drafts {
-		drafts[i] = draft(inQueue(fmt.Sprint("q", i)))
+		drafts[i] = draft(withQueue(fmt.Sprint("q", i)))
 	}
 	jobs := r.enqueueAndGet(drafts...)
-	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("one-more"))}, UID: testUID})
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("one-more"))}, UID: testUID})
 	r.wantCode("one more queue", err, queue.CodeQueueFull)
-	r.enqueueAndGet(draft(inQueue("q7")))
-	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(inQueue("another-user"), ofUser(7))},
+	r.enqueueAndGet(draft(withQueue("q7")))
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(withQueue("another-user"), withUID(7))},
 		UID: 7})
 	r.must(err)
 	r.setQueueRule("set", store.QueueRule{Weight: 2})
-	r.enqueueAndGet(draft(inQueue("set")))
+	r.enqueueAndGet(draft(withQueue("set")))
 	r.must(r.change(jobs[0], queue.VerbCancel))
-	r.enqueueOne(inQueue("one-more"))
+	r.enqueueOne(withQueue("one-more"))
 }
 
+// An edit moves a waiting job to another queue.
 func editedQueue(r *rig) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
-	j := r.enqueueOne(inQueue("night"))
+	j := r.enqueueOne(withQueue("night"))
 	r.claimExactly("the queue is paused")
 	r.must(r.edit(j, func(j *queue.Job) error { j.Queue = "day"; return nil }))
 	same(r, "waiting jobs of the second queue", r.queueStates()["day"].Waiting, int64(1))
@@ -149,12 +156,13 @@ func editedQueue(r *rig) {
 	r.claimExactly("the job has moved to another queue", j)
 }
 
+// Simulate returns the jobs that would start next and changes nothing.
 func simulationChangesNothing(r *rig) {
 	r.must(r.s.SetNode(r.Context(), store.Node{Resources: map[string]int{"gpu": 1}}))
 	r.setQueueRule("one", store.QueueRule{Weight: 2, Concurrency: 1})
 	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", Amount: 1}
-	jobs := r.enqueueAndGet(draft(), draft(inQueue("one")), draft(inQueue("one")), draft(withDemands(gpu)),
-		draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(expiringAt(r.s.Now().Add(time.Minute))))
+	jobs := r.enqueueAndGet(draft(), draft(withQueue("one")), draft(withQueue("one")), draft(withDemands(gpu)),
+		draft(withDemands(gpu)), draft(withDemands(lockDemand("k", 1))), draft(withExpiry(r.s.Now().Add(time.Minute))))
 	r.advance(2 * time.Minute) // after two minutes, the last job has expired
 	queues, counts := r.queueStates(), r.s.Counts()
 	r.newEvents()
@@ -177,7 +185,8 @@ func simulationChangesNothing(r *rig) {
 	r.checkCounts()
 }
 
-func obstaclesAreListed(r *rig) {
+// WaitReasons lists what keeps a job from starting.
+func waitReasonsAreListed(r *rig) {
 	obstacles := func(what string, j queue.Job, want ...store.WaitReason) {
 		r.Helper()
 		got, err := r.s.WaitReasons(r.Context(), []int64{j.Seq})
@@ -225,21 +234,22 @@ func obstaclesAreListed(r *rig) {
 	firsts("first obstacles of several jobs with a quota",
 		map[int64]store.WaitReason{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
-	last := r.enqueueOne(inQueue("night"))
+	last := r.enqueueOne(withQueue("night"))
 	obstacles("a paused queue and a quota", last, store.WaitReason{Key: "night", NeededUnits: 1, Paused: true},
 		store.WaitReason{GateKind: queue.GateUser, Usage: 1, Limit: 1, NeededUnits: 1})
 	later := r.enqueueOne(withDelay(time.Hour))
 	obstacles("a job that is not due", later)
-	obstacles("a job that is not due in a paused queue", r.enqueueOne(inQueue("night"), withDelay(time.Hour)),
+	obstacles("a job that is not due in a paused queue", r.enqueueOne(withQueue("night"), withDelay(time.Hour)),
 		store.WaitReason{Key: "night", NeededUnits: 1, Paused: true})
 }
 
+// tryEnqueue enqueues one draft, which the store may reject.
 func (r *rig) tryEnqueue(set ...func(*queue.Job)) (store.Receipt, error) {
 	r.Helper()
 	return r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(set...)}, UID: testUID})
 }
 
-func uniqueKey(r *rig) {
+func uniqueKeyBelongsToUnfinishedJob(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
@@ -249,7 +259,7 @@ func uniqueKey(r *rig) {
 		_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
 		r.wantError("a job that rejects duplicates", err, queue.CodeExists, "unique")
 	})
-	r.enqueueAndGet(draft(withUniqueKey("k", queue.ConflictReject), ofUser(7)),
+	r.enqueueAndGet(draft(withUniqueKey("k", queue.ConflictReject), withUID(7)),
 		draft(withUniqueKey("other", queue.ConflictReject)))
 	running := r.claimOne()
 	same(r, "the running job", running.Seq, first.Seq)
@@ -266,7 +276,7 @@ func uniqueKey(r *rig) {
 	r.checkCounts()
 }
 
-func uniqueFor(r *rig) {
+func endedJobKeepsUniqueKey(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn), func(j *queue.Job) { j.UniqueFor = time.Minute })
 	r.settle(r.claimOne(), exited(0))
 	r.advanceAndPromote(time.Minute - time.Millisecond)
@@ -279,16 +289,17 @@ func uniqueFor(r *rig) {
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
 }
 
-func uniqueReplaces(r *rig) {
+// A new job can replace the waiting job with its unique key.
+func newJobReplacesHolderOfUniqueKey(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
-	child := r.enqueueOne(dependingOn(queue.ParentEnded, first))
+	child := r.enqueueOne(withParents(queue.ParentEnded, first))
 	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
 	r.checkState("the first job", first, queue.Cancelled, queue.ReasonReplaced)
 	r.claimExactly("the second job, and the dependant of the first", child, second)
 	r.checkCounts()
 }
 
-func uniqueDrafts(r *rig) {
+func draftsCanShareUniqueKey(r *rig) {
 	got, err := r.s.Enqueue(r.Context(), store.Request{UID: testUID,
 		Drafts: []queue.Job{draft(withUniqueKey("k", queue.ConflictReturn)), draft(),
 			draft(withUniqueKey("k", queue.ConflictReturn))}})
@@ -303,7 +314,7 @@ func uniqueDrafts(r *rig) {
 	})
 }
 
-func uniqueRetry(r *rig) {
+func retryNeedsFreeUniqueKey(r *rig) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
 	r.must(r.change(first, queue.VerbCancel))
 	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
@@ -312,9 +323,10 @@ func uniqueRetry(r *rig) {
 	r.must(r.change(first, queue.VerbRetry))
 }
 
-func uniqueRetriedParent(r *rig) {
+// Retrying a parent revives no dependant whose unique key another job has.
+func retriedParentRevivesNoKeyConflict(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
-	child := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), dependingOn(queue.ParentCompleted, parent))
+	child := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withParents(queue.ParentCompleted, parent))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
 	other := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withDelay(time.Hour))
 	r.must(r.change(parent, queue.VerbRetry))
@@ -327,6 +339,7 @@ func uniqueRetriedParent(r *rig) {
 	r.checkState("no other job has the unique key", child, queue.Blocked, "")
 }
 
+// A job that is cancelled by its enqueue does not keep its unique key.
 func uniqueCancelledByEnqueue(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))
@@ -335,7 +348,7 @@ func uniqueCancelledByEnqueue(r *rig) {
 		j.Unique, j.UniqueFor, j.OnConflict = "k", time.Hour, queue.ConflictReplace
 		return j
 	}
-	jobs := r.enqueueAndGet(keyed(dependingOn(queue.ParentCompleted, parent)), keyed())
+	jobs := r.enqueueAndGet(keyed(withParents(queue.ParentCompleted, parent)), keyed())
 	r.checkState("a dependant of a dead job", jobs[0], queue.Cancelled, queue.ReasonDependency)
 	r.checkState("the second job with the key", jobs[1], queue.Pending, "")
 }

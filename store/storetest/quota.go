@@ -13,26 +13,26 @@ import (
 )
 
 var quotaPromises = []promise{
-	{name: "max_pending_per_user limits a user's waiting jobs", check: userPendingLimit},
-	{name: "max_pending_per_user counts staged jobs", check: userPendingLimitCountsStaged},
-	{name: "max_pending_per_user applies to retries", check: userPendingLimitOfRetry},
-	{name: "max_running_per_user limits a user's leased jobs", check: userRunningLimit},
+	{name: "max_pending_per_user limits a user's waiting jobs", check: userPendingLimitApplies},
+	{name: "max_pending_per_user counts staged jobs", check: userPendingLimitCountsStagedJobs},
+	{name: "max_pending_per_user applies to retries", check: userPendingLimitAppliesToRetries},
+	{name: "max_running_per_user limits a user's leased jobs", check: userRunningLimitApplies},
 	{name: "jobs that the running limit holds back start in order of rank", check: limitedJobsKeepOrder},
 	{name: "jobs that the running limit holds back do not delay other users", check: limitedJobsDelayNoOthers},
-	{name: "Await returns when a user is below the running limit again", check: awaitServedByUserRoom},
-	{name: "Await returns when the running limit is raised", check: awaitServedByNewLimit},
-	{name: "lowering the running limit ends no job", check: lowerLimitEndsNothing},
-	{name: "every verb works on a job that the running limit holds back", check: verbsWorkOnLimitedJobs},
-	{name: "a job that the running limit holds back can expire", check: limitedJobExpires},
-	{name: "the running limit applies to jobs that are newly due", check: dueJobIsLimited},
-	{name: "a new order applies to jobs that the running limit holds back", check: limitedJobsAreReranked},
+	{name: "Await returns when a user is below the running limit again", check: awaitReturnsBelowUserLimit},
+	{name: "Await returns when the running limit is raised", check: awaitReturnsWhenLimitIsRaised},
+	{name: "lowering the running limit ends no job", check: loweredRunningLimitEndsNoJob},
+	{name: "every verb works on a job that the running limit holds back", check: verbsWorkAtRunningLimit},
+	{name: "a job that the running limit holds back can expire", check: jobAtRunningLimitCanExpire},
+	{name: "the running limit applies to jobs that are newly due", check: runningLimitAppliesToNewlyDueJobs},
+	{name: "a new order applies to jobs that the running limit holds back", check: newOrderAppliesAtRunningLimit},
 	{name: "many jobs of one user do not delay other users", check: manyJobsOfOneUserDelayNoOther},
 	{name: "a random walk with several users claims the expected jobs", check: func(r *rig) { randomUserWalk(r, 1000) }},
 	{name: "a random walk with several users and ageing by enqueues claims the expected jobs",
 		check: func(r *rig) { randomUserWalk(r, 500) }, order: byEnqueue},
 }
 
-func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+func withUID(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
 // setMaxRunning sets the maximum number of leased jobs of each user.
 func (r *rig) setMaxRunning(n int) {
@@ -40,11 +40,11 @@ func (r *rig) setMaxRunning(n int) {
 	r.must(r.s.SetMaxRunningPerUser(r.Context(), n))
 }
 
-func userPendingLimit(r *rig) {
+func userPendingLimitApplies(r *rig) {
 	ask := func(uid, n int, limit int64) error {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft(ofUser(uid))
+			drafts[i] = draft(withUID(uid))
 		}
 		_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxPendingPerUser: limit})
 		return err
@@ -88,8 +88,8 @@ func userPendingLimit(r *rig) {
 	r.must(ask(1, 5, -1))
 }
 
-func userPendingLimitOfRetry(r *rig) {
-	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(2)))
+func userPendingLimitAppliesToRetries(r *rig) {
+	jobs := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1)), draft(withUID(2)))
 	for _, j := range jobs {
 		r.must(r.change(j, queue.VerbCancel))
 	}
@@ -112,11 +112,11 @@ func userPendingLimitOfRetry(r *rig) {
 	r.must(r.s.Change(r.Context(), jobs[0].Seq, hold))
 }
 
-func userPendingLimitCountsStaged(r *rig) {
+func userPendingLimitCountsStagedJobs(r *rig) {
 	stage := func(uid int, batch string, n int) error {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
-			drafts[i] = draft(ofUser(uid))
+			drafts[i] = draft(withUID(uid))
 		}
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingPerUser: 4})
 		return err
@@ -130,21 +130,21 @@ func userPendingLimitCountsStaged(r *rig) {
 		receipt, err = r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, Batch: batch, MaxPendingPerUser: 4})
 		return err
 	}
-	r.must(enqueue(1, "", draft(ofUser(1))))
-	r.wantCode("one more job", enqueue(1, "", draft(ofUser(1))), queue.CodeQueueFull)
-	r.wantCode("one more job in the commit", enqueue(1, "a", draft(ofUser(1))), queue.CodeQueueFull)
+	r.must(enqueue(1, "", draft(withUID(1))))
+	r.wantCode("one more job", enqueue(1, "", draft(withUID(1))), queue.CodeQueueFull)
+	r.wantCode("one more job in the commit", enqueue(1, "a", draft(withUID(1))), queue.CodeQueueFull)
 	r.must(enqueue(1, "a"))
 	r.applyBatch(receipt)
-	r.wantCode("one more job after the batch was applied", enqueue(1, "", draft(ofUser(1))), queue.CodeQueueFull)
+	r.wantCode("one more job after the batch was applied", enqueue(1, "", draft(withUID(1))), queue.CodeQueueFull)
 	r.must(r.s.AbortBatch(r.Context(), 2, "a"))
-	r.must(enqueue(2, "", draft(ofUser(2)), draft(ofUser(2)), draft(ofUser(2)), draft(ofUser(2))))
+	r.must(enqueue(2, "", draft(withUID(2)), draft(withUID(2)), draft(withUID(2)), draft(withUID(2))))
 }
 
-func userRunningLimit(r *rig) {
+func userRunningLimitApplies(r *rig) {
 	r.setMaxRunning(2)
-	mine := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)))
+	mine := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1)), draft(withUID(1)), draft(withUID(1)))
 	// Because of the lower priority, the job of user 2 does not start between the jobs of user 1.
-	other := r.enqueueOne(ofUser(2), withPriority(4))
+	other := r.enqueueOne(withUID(2), withPriority(4))
 	r.newEvents()
 	counts := r.s.Counts()
 	claimed := r.claim(9)
@@ -169,12 +169,12 @@ func userRunningLimit(r *rig) {
 // Jobs that wait because of the running limit are claimed in order of rank, whenever they were enqueued.
 func limitedJobsKeepOrder(r *rig) {
 	r.setMaxRunning(1)
-	first := r.enqueueOne(ofUser(1), withPriority(9))
+	first := r.enqueueOne(withUID(1), withPriority(9))
 	same(r, "the first job", seqs(r.claim(1)), []int64{first.Seq})
-	low, high, middle := r.enqueueOne(ofUser(1), withPriority(1)), r.enqueueOne(ofUser(1), withPriority(8)),
-		r.enqueueOne(ofUser(1), withPriority(5))
+	low, high, middle := r.enqueueOne(withUID(1), withPriority(1)), r.enqueueOne(withUID(1), withPriority(8)),
+		r.enqueueOne(withUID(1), withPriority(5))
 	same(r, "claimed without room", r.claim(9), nil)
-	highest := r.enqueueOne(ofUser(1), withPriority(9))
+	highest := r.enqueueOne(withUID(1), withPriority(9))
 	last := first
 	for _, want := range []queue.Job{highest, high, middle, low} {
 		r.settle(r.get(last.ID), exited(0))
@@ -184,18 +184,18 @@ func limitedJobsKeepOrder(r *rig) {
 	r.settle(r.get(last.ID), exited(0))
 
 	// No claim has considered user 5 yet. This user's better-ranked job still starts first, although it is newer.
-	low, high = r.enqueueOne(ofUser(5), withPriority(1)), r.enqueueOne(ofUser(5), withPriority(8))
+	low, high = r.enqueueOne(withUID(5), withPriority(1)), r.enqueueOne(withUID(5), withPriority(8))
 	same(r, "the better-ranked job", seqs(r.claim(9)), []int64{high.Seq})
 	r.settle(r.get(high.ID), exited(0))
 	same(r, "the lower-ranked job", seqs(r.claim(9)), []int64{low.Seq})
 	r.settle(r.get(low.ID), exited(0))
 
 	// No claim has considered the jobs of user 1 for a while. Now one of them can start.
-	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(1)), draft(ofUser(1), withPriority(2)),
-		draft(ofUser(1), withPriority(3)), draft(ofUser(1), withPriority(2)))
+	jobs := r.enqueueAndGet(draft(withUID(1), withPriority(1)), draft(withUID(1), withPriority(2)),
+		draft(withUID(1), withPriority(3)), draft(withUID(1), withPriority(2)))
 	same(r, "the best-ranked job", seqs(r.claim(9)), []int64{jobs[2].Seq})
 	r.settle(r.get(jobs[2].ID), exited(0))
-	best := r.enqueueOne(ofUser(1), withPriority(3))
+	best := r.enqueueOne(withUID(1), withPriority(3))
 	same(r, "the best of the jobs held back and enqueued since", seqs(r.claim(9)), []int64{best.Seq})
 	r.setMaxRunning(3)
 	same(r, "two of the other jobs", seqs(r.claim(9)), []int64{jobs[1].Seq, jobs[3].Seq})
@@ -206,10 +206,10 @@ func limitedJobsKeepOrder(r *rig) {
 // If a user is below the running limit, the user's jobs start in the usual order, as if no limit existed.
 func limitedJobsDelayNoOthers(r *rig) {
 	r.setMaxRunning(1)
-	a := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(7)),
-		draft(ofUser(1), withPriority(4)))
-	b := r.enqueueAndGet(draft(ofUser(2), withPriority(8)), draft(ofUser(2), withPriority(6)),
-		draft(ofUser(2), withPriority(5)))
+	a := r.enqueueAndGet(draft(withUID(1), withPriority(9)), draft(withUID(1), withPriority(7)),
+		draft(withUID(1), withPriority(4)))
+	b := r.enqueueAndGet(draft(withUID(2), withPriority(8)), draft(withUID(2), withPriority(6)),
+		draft(withUID(2), withPriority(5)))
 	same(r, "the best job of each user", seqs(r.claim(9)), []int64{a[0].Seq, b[0].Seq})
 	end := func(jobs ...queue.Job) {
 		var t store.Report
@@ -220,7 +220,7 @@ func limitedJobsDelayNoOthers(r *rig) {
 	}
 	end(a[0], b[0])
 	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
-	c := r.enqueueOne(ofUser(3), withPriority(6))
+	c := r.enqueueOne(withUID(3), withPriority(6))
 	// It is the turn of user 3, although the job of user 3 was enqueued after b[1].
 	same(r, "another single worker", seqs(r.claim(1)), []int64{c.Seq})
 	same(r, "more workers", seqs(r.claim(9)), []int64{b[1].Seq})
@@ -228,7 +228,7 @@ func limitedJobsDelayNoOthers(r *rig) {
 	same(r, "the remaining jobs", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
 }
 
-func awaitServedByUserRoom(r *rig) {
+func awaitReturnsBelowUserLimit(r *rig) {
 	for _, c := range []struct {
 		name string
 		do   func(claimed queue.Job)
@@ -243,7 +243,7 @@ func awaitServedByUserRoom(r *rig) {
 		}, 1},
 	} {
 		r.setMaxRunning(1)
-		jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)))
+		jobs := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1)))
 		claimed := r.claimOne()
 		result := r.await(r.Context(), 2)
 		same(r, "claimed while the other job is leased", r.claim(1), nil)
@@ -258,10 +258,10 @@ func awaitServedByUserRoom(r *rig) {
 	}
 }
 
-func awaitServedByNewLimit(r *rig) {
+func awaitReturnsWhenLimitIsRaised(r *rig) {
 	for _, n := range []int{2, 0} {
 		r.setMaxRunning(1)
-		jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)))
+		jobs := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1)))
 		r.claim(1)
 		result := r.await(r.Context(), 2)
 		r.setMaxRunning(1)
@@ -275,9 +275,9 @@ func awaitServedByNewLimit(r *rig) {
 	}
 }
 
-func lowerLimitEndsNothing(r *rig) {
+func loweredRunningLimitEndsNoJob(r *rig) {
 	r.setMaxRunning(3)
-	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)), draft(ofUser(1)))
+	jobs := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1)), draft(withUID(1)), draft(withUID(1)), draft(withUID(1)))
 	claimed := r.claim(9)
 	same(r, "claimed", seqs(claimed), seqs(jobs[:3]))
 	r.setMaxRunning(1)
@@ -293,11 +293,11 @@ func lowerLimitEndsNothing(r *rig) {
 	same(r, "claimed when all have ended", seqs(r.claim(9)), []int64{jobs[3].Seq})
 }
 
-func verbsWorkOnLimitedJobs(r *rig) {
+func verbsWorkAtRunningLimit(r *rig) {
 	r.setMaxRunning(1)
-	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(9)), draft(ofUser(1), withPriority(1)),
-		draft(ofUser(1), withPriority(2)), draft(ofUser(1), withPriority(3)),
-		draft(ofUser(1), withPriority(4)), draft(ofUser(1), withPriority(5)), draft(ofUser(1), withPriority(6)))
+	jobs := r.enqueueAndGet(draft(withUID(1), withPriority(9)), draft(withUID(1), withPriority(1)),
+		draft(withUID(1), withPriority(2)), draft(withUID(1), withPriority(3)),
+		draft(withUID(1), withPriority(4)), draft(withUID(1), withPriority(5)), draft(withUID(1), withPriority(6)))
 	same(r, "claimed", seqs(r.claim(9)), seqs(jobs[:1]))
 	cancelled, held, removed, lowered, raised, late := jobs[6], jobs[5], jobs[4], jobs[3], jobs[1], jobs[2]
 	edit := func(j queue.Job, change func(*queue.Job)) {
@@ -334,10 +334,10 @@ func verbsWorkOnLimitedJobs(r *rig) {
 	r.checkCounts()
 }
 
-func limitedJobExpires(r *rig) {
+func jobAtRunningLimitCanExpire(r *rig) {
 	r.setMaxRunning(1)
-	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1), expiringAt(r.s.Now()+1000)),
-		draft(ofUser(1), expiringAt(r.s.Now()+1000)), draft(ofUser(1)))
+	jobs := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1), withExpiry(r.s.Now()+1000)),
+		draft(withUID(1), withExpiry(r.s.Now()+1000)), draft(withUID(1)))
 	r.claim(9)
 	r.advanceAndPromote(time.Second)
 	for _, j := range jobs[1:3] {
@@ -349,17 +349,17 @@ func limitedJobExpires(r *rig) {
 
 	// A claim cancels an expired job. Such a job does not count toward the limit on running jobs of its user.
 	r.setMaxRunning(0)
-	late, next := r.enqueueOne(ofUser(1), expiringAt(r.s.Now()), withPriority(9)), r.enqueueOne(ofUser(1))
+	late, next := r.enqueueOne(withUID(1), withExpiry(r.s.Now()), withPriority(9)), r.enqueueOne(withUID(1))
 	r.setMaxRunning(1)
 	same(r, "claimed after an expired job", seqs(r.claim(9)), []int64{next.Seq})
 	same(r, "expired job", r.get(late.ID), r.expiredJob(late))
 	r.checkCounts()
 }
 
-func dueJobIsLimited(r *rig) {
+func runningLimitAppliesToNewlyDueJobs(r *rig) {
 	r.setMaxRunning(1)
-	jobs := r.enqueueAndGet(draft(ofUser(1)), draft(ofUser(1), withDelay(time.Second)),
-		draft(ofUser(1), withDelay(time.Second), withPriority(6)))
+	jobs := r.enqueueAndGet(draft(withUID(1)), draft(withUID(1), withDelay(time.Second)),
+		draft(withUID(1), withDelay(time.Second), withPriority(6)))
 	r.claim(9)
 	r.advanceAndPromote(time.Second)
 	same(r, "claimed when due", r.claim(9), nil)
@@ -372,12 +372,12 @@ func dueJobIsLimited(r *rig) {
 	same(r, "claimed", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
-func limitedJobsAreReranked(r *rig) {
+func newOrderAppliesAtRunningLimit(r *rig) {
 	r.setMaxRunning(1)
-	jobs := r.enqueueAndGet(draft(ofUser(1), withPriority(9)))
+	jobs := r.enqueueAndGet(draft(withUID(1), withPriority(9)))
 	r.claim(1)
 	for p := range int64(4) {
-		jobs = append(jobs, r.enqueueOne(ofUser(1), withPriority(p)))
+		jobs = append(jobs, r.enqueueOne(withUID(1), withPriority(p)))
 		r.advance(2 * time.Minute)
 	}
 	same(r, "claimed without room", r.claim(9), nil)
@@ -409,17 +409,17 @@ func manyJobsOfOneUserDelayNoOther(r *rig) {
 	const many = 3000
 	drafts := make([]queue.Job, many)
 	for i := range drafts {
-		drafts[i] = draft(ofUser(1), withPriority(6))
+		drafts[i] = draft(withUID(1), withPriority(6))
 	}
 	receipt := r.enqueue(1, drafts...)
-	other := r.enqueueOne(ofUser(2))
+	other := r.enqueueOne(withUID(2))
 	r.setMaxRunning(2)
 	claimed := r.awaitedJobs("first Await", r.await(r.Context(), 2))
 	same(r, "jobs of the first user", seqs(claimed), receipt.Seqs[:2])
 	same(r, "the second user's job", seqs(r.awaitedJobs("second Await", r.await(r.Context(), 2))), []int64{other.Seq})
 	result := r.await(r.Context(), 2)
 	r.enqueue(1, drafts...)
-	again := r.enqueueOne(ofUser(2))
+	again := r.enqueueOne(withUID(2))
 	same(r, "the second user's job after more jobs of the first", seqs(r.awaitedJobs("Await", result)), []int64{again.Seq})
 	r.setMaxRunning(0)
 	same(r, "without the limit", seqs(r.awaitedJobs("without the limit", r.await(r.Context(), 500))), receipt.Seqs[2:502])
@@ -441,7 +441,7 @@ func randomUserWalk(r *rig, steps int) {
 	for step := range walkSteps(steps) {
 		switch rng.IntN(13) {
 		case 0, 1, 2:
-			user := ofUser(step/50 + rng.IntN(3))
+			user := withUID(step/50 + rng.IntN(3))
 			for range 1 + rng.IntN(4) {
 				r.enqueueOne(user, withPriority(int64(rng.IntN(9))),
 					withDelay(time.Duration(rng.IntN(2)*rng.IntN(2000))*time.Millisecond))
@@ -499,7 +499,7 @@ func randomUserWalk(r *rig, steps int) {
 
 // servedTurns records, for a walk in one queue, which claims returned jobs of which users.
 type servedTurns struct {
-	claims         int
+	claims         int           // number of claims that noteServed has recorded
 	lastClaims     map[int]int   // by uid, the number of the last claim that returned a job of the user
 	previousClaims map[int64]int // by leased job, the number of the previous claim that returned a job of its user
 }

@@ -11,31 +11,31 @@ import (
 )
 
 var readerPromises = []promise{
-	{name: "a new event closes the channels of all earlier LastEvent calls", check: newEventClosesChannel},
-	{name: "List returns pages, newest jobs first", check: listPages},
-	{name: "a page contains up to MaxPage jobs", check: listLargest},
-	{name: "List applies every filter", check: listFilters},
-	{name: "the time filters of List apply to the end of ended jobs", check: listSince},
-	{name: "Screen returns the first jobs of each part", check: screenParts},
+	{name: "a new event closes the channels of all earlier LastEvent calls", check: newEventClosesEarlierChannels},
+	{name: "List returns pages, newest jobs first", check: listReturnsPages},
+	{name: "a page contains up to MaxPage jobs", check: pageHoldsMaxPageRows},
+	{name: "List applies every filter", check: listAppliesFilters},
+	{name: "the time filters of List apply to the end of ended jobs", check: timeFiltersUseEndTime},
+	{name: "Screen returns the first jobs of each part", check: screenReturnsFirstJobsOfParts},
 	{name: "the size of a page is limited in bytes", check: pageEndsByBytes},
 	{name: "only GetFull and claims return a job's env and stdin", check: inputIsReadSeparately},
 	{name: "History returns pages", check: historyPages},
 	{name: "the counts follow every change of state", check: countsFollowChanges},
 	{name: "Oldest returns when the longest wait began", check: oldestIsLongestWait},
-	{name: "event numbers have no gaps, and events of removed jobs stay", check: eventsGapless},
-	{name: "a watch reports every change of its jobs", check: watchHints},
+	{name: "event numbers have no gaps, and events of removed jobs stay", check: eventNumbersHaveNoGaps},
+	{name: "a watch reports every change of its jobs", check: watchReportsEveryChange},
 	{name: "watches are independent of each other", check: watchesAreIndependent},
 }
 
-func (r *rig) page(f store.Filter) store.Page {
+func (r *rig) listPage(f store.Filter) store.Page {
 	r.Helper()
 	page, err := r.s.List(r.Context(), f)
 	r.must(err)
 	return page
 }
 
-func listPages(r *rig) {
-	same(r, "page of an empty store", r.page(store.Filter{Limit: 1}), store.Page{})
+func listReturnsPages(r *rig) {
+	same(r, "page of an empty store", r.listPage(store.Filter{Limit: 1}), store.Page{})
 	drafts := make([]queue.Job, 7)
 	for i := range drafts {
 		drafts[i] = draft(withPriority(int64(i % 3)))
@@ -45,31 +45,32 @@ func listPages(r *rig) {
 	for limit := 1; limit <= 8; limit++ {
 		same(r, fmt.Sprintf("pages of %d", limit), r.listAll(store.Filter{Limit: limit}), want)
 	}
-	first := r.page(store.Filter{Limit: 3})
+	first := r.listPage(store.Filter{Limit: 3})
 	same(r, "first page", first.Jobs, want[:3])
 	r.enqueueOne() // lists begin with the newest job, so a new job does not affect later pages
-	second := r.page(store.Filter{Limit: 3, BeforeSeq: first.Next})
+	second := r.listPage(store.Filter{Limit: 3, BeforeSeq: first.Next})
 	same(r, "second page", second.Jobs, want[3:6])
-	same(r, "last page", r.page(store.Filter{Limit: 3, BeforeSeq: second.Next}), store.Page{Jobs: want[6:]})
+	same(r, "last page", r.listPage(store.Filter{Limit: 3, BeforeSeq: second.Next}), store.Page{Jobs: want[6:]})
 	same(r, "a page that ends with the last job",
-		r.page(store.Filter{Limit: 7, BeforeSeq: want[0].Seq + 1}), store.Page{Jobs: want})
-	same(r, "before the first", r.page(store.Filter{Limit: 3, BeforeSeq: want[6].Seq}), store.Page{})
+		r.listPage(store.Filter{Limit: 7, BeforeSeq: want[0].Seq + 1}), store.Page{Jobs: want})
+	same(r, "before the first", r.listPage(store.Filter{Limit: 3, BeforeSeq: want[6].Seq}), store.Page{})
 }
 
-func listLargest(r *rig) {
+func pageHoldsMaxPageRows(r *rig) {
 	drafts := make([]queue.Job, store.MaxPageRows+1)
 	for i := range drafts {
 		drafts[i] = draft()
 	}
 	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
-	page := r.page(store.Filter{Limit: store.MaxPageRows})
+	page := r.listPage(store.Filter{Limit: store.MaxPageRows})
 	same(r, "seqs of the largest page", seqs(page.Jobs), seqs(want[:store.MaxPageRows]))
-	same(r, "the rest", r.page(store.Filter{Limit: store.MaxPageRows, BeforeSeq: page.Next}),
+	same(r, "the rest", r.listPage(store.Filter{Limit: store.MaxPageRows, BeforeSeq: page.Next}),
 		store.Page{Jobs: want[store.MaxPageRows:]})
 }
 
-func listSince(r *rig) {
+// The time filters of List apply to the end of ended jobs.
+func timeFiltersUseEndTime(r *rig) {
 	begin := r.s.Now()
 	r.enqueueOne()
 	leased := r.claimOne()
@@ -90,7 +91,7 @@ func listSince(r *rig) {
 	}
 }
 
-func screenParts(r *rig) {
+func screenReturnsFirstJobsOfParts(r *rig) {
 	read := func(rows int) store.Screen {
 		r.Helper()
 		got, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: rows})
@@ -154,7 +155,7 @@ func screenParts(r *rig) {
 	}
 }
 
-func listFilters(r *rig) {
+func listAppliesFilters(r *rig) {
 	begin := r.s.Now()
 	done := r.runJob(exited(0), withLabels(map[string]string{"app": "x", "tier": "1"}))
 	r.advance(time.Second)
@@ -228,6 +229,7 @@ func (r *rig) refs(f store.Filter) (refs []store.JobRef) {
 	}
 }
 
+// refsOf returns references to jobs, as ListRefs returns them.
 func refsOf(jobs []queue.Job) []store.JobRef {
 	return mapJobs(jobs, func(j *queue.Job) store.JobRef {
 		return store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}
@@ -280,20 +282,20 @@ func pageEndsByBytes(r *rig) {
 	last.Command = strings.Repeat("x", fits)
 	last = r.enqueueAndGet(last)[0]
 	all := append([]int64{last.Seq}, jobs[2].Seq, jobs[1].Seq, jobs[0].Seq)
-	page := r.page(store.Filter{Limit: 9})
+	page := r.listPage(store.Filter{Limit: 9})
 	same(r, "a full page", seqs(page.Jobs), all)
 	same(r, "next page after it", page.Next, 0)
 	r.must(r.edit(last, func(j *queue.Job) error { j.Command += "x"; return nil }))
-	page = r.page(store.Filter{Limit: 9})
+	page = r.listPage(store.Filter{Limit: 9})
 	same(r, "one byte too many", seqs(page.Jobs), all[:3])
-	page = r.page(store.Filter{Limit: 9, BeforeSeq: page.Next})
+	page = r.listPage(store.Filter{Limit: 9, BeforeSeq: page.Next})
 	same(r, "the rest", seqs(page.Jobs), all[3:])
 	same(r, "next page after the rest", page.Next, 0)
 	// A character that JSON escapes counts with the size of its escape sequence.
 	huge := r.enqueueOne(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
 	})
-	same(r, "a job larger than a page", seqs(r.page(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
+	same(r, "a job larger than a page", seqs(r.listPage(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
 	same(r, "all", len(r.listAll(store.Filter{})), 5)
 	same(r, "selected", len(r.refs(store.Filter{Limit: 9})), 5)
 }
@@ -362,6 +364,7 @@ func countsFollowChanges(r *rig) {
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, 3)
 }
 
+// OldestReadySince returns when the longest wait began.
 func oldestIsLongestWait(r *rig) {
 	oldest := func(what string, want queue.Millis) {
 		r.Helper()
@@ -384,7 +387,7 @@ func oldestIsLongestWait(r *rig) {
 	oldest("when all run", 0)
 }
 
-func eventsGapless(r *rig) {
+func eventNumbersHaveNoGaps(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft())
 	for _, j := range r.claim(3) {
 		r.settle(r.start(j), exited(0))
@@ -415,9 +418,9 @@ func received(w *store.JobWatch) bool {
 	}
 }
 
-func watchHints(r *rig) {
-	j := r.enqueueOne(expiringAt(r.s.Now() + 60_000))
-	late := r.enqueueOne(withDelay(time.Hour), expiringAt(r.s.Now()+60_001))
+func watchReportsEveryChange(r *rig) {
+	j := r.enqueueOne(withExpiry(r.s.Now() + 60_000))
+	late := r.enqueueOne(withDelay(time.Hour), withExpiry(r.s.Now()+60_001))
 	w := r.s.Watch([]int64{j.Seq, late.Seq})
 	defer w.Stop()
 	receive(r, "first value of a watch", w.C)
@@ -467,7 +470,7 @@ func watchesAreIndependent(r *rig) {
 	same(r, "value of a watch without jobs", received(other), false)
 }
 
-func newEventClosesChannel(r *rig) {
+func newEventClosesEarlierChannels(r *rig) {
 	r.enqueueOne()
 	last, first := r.s.LastEvent()
 	again, second := r.s.LastEvent()

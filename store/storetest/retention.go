@@ -9,15 +9,15 @@ import (
 )
 
 var retentionPromises = []promise{
-	{name: "jobs of a queue with its own retention are counted and trimmed separately", check: ownRetention},
-	{name: "TrimJobs removes the jobs that ended first", check: jobsTrimmed},
-	{name: "Purge removes the jobs that ended first", check: purgesOldest},
-	{name: "Purge removes only ended jobs", check: purgesOnlyEnded},
-	{name: "TrimOutputs removes the oldest outputs", check: outputsTrimmed},
-	{name: "events are trimmed by age and number", check: eventsTrimmed},
+	{name: "jobs of a queue with its own retention are counted and trimmed separately", check: ownRetentionIsSeparate},
+	{name: "TrimJobs removes the jobs that ended first", check: trimJobsStartsWithOldest},
+	{name: "Purge removes the jobs that ended first", check: purgeStartsWithOldest},
+	{name: "Purge removes only ended jobs", check: purgeRemovesOnlyEndedJobs},
+	{name: "TrimOutputs removes the oldest outputs", check: trimOutputsStartsWithOldest},
+	{name: "events are trimmed by age and number", check: eventsAreTrimmedByAgeAndNumber},
 }
 
-func purgesOldest(r *rig) {
+func purgeStartsWithOldest(r *rig) {
 	var jobs []queue.Job
 	for i, end := range []queue.Outcome{exited(0), endedAs(queue.EndKilled), exited(0), exited(0)} {
 		j := r.runJob(end)
@@ -54,7 +54,7 @@ func purgesOldest(r *rig) {
 	r.wantCode("history of a purged job", err, queue.CodeNotFound)
 }
 
-func jobsTrimmed(r *rig) {
+func trimJobsStartsWithOldest(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	var own, others []int64
 	for i := range 10 {
@@ -101,10 +101,10 @@ func jobsTrimmed(r *rig) {
 	wantLeft("after trimming one queue", slices.Concat(own[4:], others[3:])...)
 	same(r, "more to remove when no job may be kept", []bool{trim("own", 0, 9), trim("", 0, 9)}, []bool{false, false})
 	wantLeft("dead jobs are never trimmed")
-	r.checkKeeping()
+	r.checkOwnRetentionQueues()
 }
 
-func purgesOnlyEnded(r *rig) {
+func purgeRemovesOnlyEndedJobs(r *rig) {
 	for _, s := range []queue.State{queue.Failed, queue.Held, queue.Dead, queue.Pending} {
 		r.jobIn(s)
 	}
@@ -122,7 +122,7 @@ func purgesOnlyEnded(r *rig) {
 	same(r, "remaining jobs", len(r.listAll(store.Filter{})), 3)
 }
 
-func eventsTrimmed(r *rig) {
+func eventsAreTrimmedByAgeAndNumber(r *rig) {
 	for range 5 {
 		r.enqueueOne()
 		r.advance(time.Second)
@@ -150,7 +150,7 @@ func eventsTrimmed(r *rig) {
 	same(r, "the numbers continue", trim(0, 100), []int64{6})
 }
 
-func outputsTrimmed(r *rig) {
+func trimOutputsStartsWithOldest(r *rig) {
 	const many = 120 // more jobs than the store removes in one step
 	var jobs []queue.Job
 	for i := range many {
@@ -196,7 +196,8 @@ func outputsTrimmed(r *rig) {
 	same(r, "bytes after removing a job", r.s.Counts().OutputBytes, 30)
 }
 
-func ownRetention(r *rig) {
+// Jobs of a queue with its own retention are counted and trimmed separately.
+func ownRetentionIsSeparate(r *rig) {
 	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	in := func(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 	done := func(name, output string, o queue.Outcome) queue.Job {
@@ -222,7 +223,7 @@ func ownRetention(r *rig) {
 		r.must(err)
 		same(r, "number of ended jobs", n, want)
 	}
-	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 8})
+	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 8})
 	screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
 	r.must(err)
 	same(r, "jobs that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
@@ -235,9 +236,9 @@ func ownRetention(r *rig) {
 	}
 	trim(8)
 	same(r, "output bytes when all outputs fit", r.get(first.ID).OutputBytes, 4)
-	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 8})
+	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 8})
 	trim(7)
-	r.checkKeeping(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 4})
+	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", Jobs: 2, OutputBytes: 4})
 	same(r, "output bytes after trimming the queue",
 		[]int64{r.get(first.ID).OutputBytes, r.get(second.ID).OutputBytes, r.get(plain.ID).OutputBytes,
 			r.get(dead.ID).OutputBytes},

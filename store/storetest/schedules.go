@@ -11,25 +11,25 @@ import (
 )
 
 var schedulePromises = []promise{
-	{name: "a schedule is returned unchanged, and a change must name its current version", check: schedulesKept},
-	{name: "the number of schedules is limited per user", check: schedulesBounded},
-	{name: "Schedules returns pages, ordered by name", check: schedulesListed},
-	{name: "DueSchedules returns the due schedules and when the next one is due", check: schedulesDue},
+	{name: "a schedule is returned unchanged, and a change must name its current version", check: scheduleIsUnchanged},
+	{name: "the number of schedules is limited per user", check: schedulesPerUserAreLimited},
+	{name: "Schedules returns pages, ordered by name", check: schedulesAreListedInPages},
+	{name: "DueSchedules returns the due schedules and when the next one is due", check: dueSchedulesAreReturned},
 	{name: "DueSooner sends a hint for a schedule that is due earlier", check: earlierScheduleSendsHint},
-	{name: "an occurrence runs once", check: firedOnce},
-	{name: "overlap skip: an occurrence is skipped while the previous job is unfinished", check: firedSkips},
-	{name: "overlap queue: an occurrence waits for the previous job", check: firedQueues},
-	{name: "overlap replace: an occurrence cancels a waiting job and returns a leased one", check: firedReplaces},
-	{name: "overlap replace: the previous job stays if the new one is rejected", check: firedReplacesNothing},
-	{name: "jobs of a schedule depend on the jobs that it names", check: firedWaits},
+	{name: "an occurrence runs once", check: occurrenceRunsOnce},
+	{name: "overlap skip: an occurrence is skipped while the previous job is unfinished", check: overlapSkipSkipsRun},
+	{name: "overlap queue: an occurrence waits for the previous job", check: overlapQueueWaitsForPreviousJob},
+	{name: "overlap replace: an occurrence cancels a waiting job and returns a leased one", check: overlapReplaceCancels},
+	{name: "overlap replace: the previous job stays if the new one is rejected", check: rejectedJobReplacesNothing},
+	{name: "jobs of a schedule depend on the jobs that it names", check: scheduledJobsHaveDependencies},
 	{name: "occurrences that are caught up run one after another", check: occurrencesRunInSequence},
-	{name: "an occurrence in a full queue is recorded as refused", check: firedRefused},
-	{name: "an occurrence whose id is in use gets another id", check: firedTaken},
-	{name: "a run that a user requests does not change the schedule", check: userRunIsSeparate},
-	{name: "a paused schedule runs nothing until it is resumed", check: schedulePaused},
-	{name: "the newest MaxScheduleRuns records are kept", check: runsBounded},
-	{name: "an at-boot schedule is due after the next boot", check: scheduleAtBoot},
-	{name: "Disown pauses the former owner's schedules", check: schedulesDisowned},
+	{name: "an occurrence in a full queue is recorded as refused", check: fullQueueRefusesOccurrence},
+	{name: "an occurrence whose id is in use gets another id", check: occurrenceGetsFreeID},
+	{name: "a run that a user requests does not change the schedule", check: requestedRunKeepsSchedule},
+	{name: "a paused schedule runs nothing until it is resumed", check: pausedScheduleRunsNothing},
+	{name: "the newest MaxScheduleRuns records are kept", check: newestRecordsAreKept},
+	{name: "an at-boot schedule is due after the next boot", check: bootScheduleIsDueAfterBoot},
+	{name: "Disown pauses the former owner's schedules", check: disownPausesSchedules},
 }
 
 // putSchedule stores a new schedule to which it has applied set.
@@ -78,7 +78,7 @@ func occurrencesAt(s store.Schedule, at ...queue.Millis) store.OccurrenceRequest
 	return f
 }
 
-func (r *rig) fire(f store.OccurrenceRequest) store.OccurrenceResult {
+func (r *rig) runRequest(f store.OccurrenceRequest) store.OccurrenceResult {
 	r.Helper()
 	fired, err := r.s.RunOccurrences(r.Context(), f)
 	r.must(err)
@@ -106,7 +106,7 @@ func (r *rig) newScheduleEvents() (list []string) {
 	return list
 }
 
-func schedulesKept(r *rig) {
+func scheduleIsUnchanged(r *rig) {
 	r.newEvents()
 	want := r.putSchedule("nightly", func(s *store.Schedule) {
 		s.Jitter, s.BootID, s.Draft.Env, s.Draft.Stdin = time.Minute, "b", []string{"A=b"}, "in"
@@ -151,7 +151,7 @@ func (r *rig) wantErrChanged(what string, err error) {
 	}
 }
 
-func schedulesBounded(r *rig) {
+func schedulesPerUserAreLimited(r *rig) {
 	var last store.Schedule
 	for i := range store.MaxSchedules {
 		last = r.putSchedule(fmt.Sprintf("s%04d", i))
@@ -168,7 +168,7 @@ func schedulesBounded(r *rig) {
 	r.must(err)
 }
 
-func schedulesListed(r *rig) {
+func schedulesAreListedInPages(r *rig) {
 	for _, name := range []string{"c", "a", "b", "d"} {
 		r.putSchedule(name, func(s *store.Schedule) { s.Draft.Env, s.Draft.Stdin = []string{"A=b"}, "in" })
 	}
@@ -196,7 +196,7 @@ func (r *rig) dueSchedules(boot string, limit int) (names []string, next time.Du
 	return names, next
 }
 
-func schedulesDue(r *rig) {
+func dueSchedulesAreReturned(r *rig) {
 	after := func(d time.Duration) func(*store.Schedule) {
 		return func(s *store.Schedule) { s.NextAt, s.DueAt = s.CreatedAt.Add(d), s.CreatedAt.Add(d) }
 	}
@@ -221,7 +221,7 @@ func schedulesDue(r *rig) {
 	s, _ := r.getSchedule("sooner")
 	f := occurrencesAt(s)
 	f.LastAt, f.NextAt, f.DueAt = s.NextAt, s.NextAt.Add(30*time.Minute), s.NextAt.Add(30*time.Minute)
-	r.fire(f)
+	r.runRequest(f)
 	check("after an occurrence has run", 9, 18*time.Minute, "soon")
 	r.advance(19 * time.Minute)
 	r.putSchedule("of-another", after(time.Minute), func(s *store.Schedule) { s.UID = testUID + 1 })
@@ -241,24 +241,24 @@ func earlierScheduleSendsHint(r *rig) {
 	receive(r, "hint for a schedule", r.s.PromoteHints())
 }
 
-func firedOnce(r *rig) {
+func occurrenceRunsOnce(r *rig) {
 	s := r.putSchedule("nightly", func(s *store.Schedule) { s.Draft.Priority = 7 })
 	r.newEvents()
 	r.advance(3 * time.Minute)
 	f := occurrencesAt(s, s.NextAt+60_000)
 	f.MissedOccurrences = []queue.Millis{s.NextAt}
-	fired := r.fire(f)
+	fired := r.runRequest(f)
 	if !fired.CarriedOut || len(fired.Records) != 1 {
 		r.Fatalf("got result %+v, want one run", fired)
 	}
 	j := r.get(fired.Records[0].JobID)
 	same(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State},
 		[]any{f.CandidateID(f.LastAt, 1), fired.Records[0].JobSeq, "nightly", int64(7), testUID, queue.Pending})
-	same(r, "the same occurrence again", r.fire(f), store.OccurrenceResult{})
+	same(r, "the same occurrence again", r.runRequest(f), store.OccurrenceResult{})
 	other := occurrencesAt(s, s.NextAt+120_000)
-	same(r, "another occurrence requested from outdated state", r.fire(other), store.OccurrenceResult{})
+	same(r, "another occurrence requested from outdated state", r.runRequest(other), store.OccurrenceResult{})
 	other.ExpectedLastAt, other.Generation = f.LastAt, s.Generation+1
-	same(r, "an occurrence of another version", r.fire(other), store.OccurrenceResult{})
+	same(r, "an occurrence of another version", r.runRequest(other), store.OccurrenceResult{})
 	got, runs := r.getSchedule("nightly")
 	s.LastAt, s.NextAt, s.DueAt = f.LastAt, f.NextAt, f.DueAt
 	same(r, "schedule", got, s)
@@ -279,10 +279,10 @@ func (r *rig) fireNext(name string) store.OccurrenceResult {
 	r.Helper()
 	r.advance(time.Minute)
 	s, _ := r.getSchedule(name)
-	return r.fire(occurrencesAt(s, s.NextAt))
+	return r.runRequest(occurrencesAt(s, s.NextAt))
 }
 
-func firedSkips(r *rig) {
+func overlapSkipSkipsRun(r *rig) {
 	r.putSchedule("nightly")
 	first := r.fireNext("nightly").Records[0]
 	skipped := r.fireNext("nightly").Records[0]
@@ -301,7 +301,7 @@ func firedSkips(r *rig) {
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(2))
 }
 
-func firedQueues(r *rig) {
+func overlapQueueWaitsForPreviousJob(r *rig) {
 	r.putSchedule("nightly", withOverlap(store.OverlapQueue))
 	var ids []string
 	for range 3 {
@@ -323,7 +323,7 @@ func firedQueues(r *rig) {
 	same(r, "blocked jobs after all jobs have ended", r.s.Counts().States[queue.Blocked], int64(0))
 }
 
-func firedReplaces(r *rig) {
+func overlapReplaceCancels(r *rig) {
 	r.putSchedule("nightly", withOverlap(store.OverlapReplace))
 	first := r.fireNext("nightly").Records[0]
 	second := r.fireNext("nightly").Records[0]
@@ -346,7 +346,7 @@ func firedReplaces(r *rig) {
 	same(r, "after the previous job has ended", r.fireNext("nightly").Records[0].Outcome, store.OutcomeEnqueued)
 }
 
-func firedReplacesNothing(r *rig) {
+func rejectedJobReplacesNothing(r *rig) {
 	keyed := func(keeps time.Duration) func(*store.Schedule) {
 		return func(s *store.Schedule) {
 			s.Overlap, s.Draft.Unique, s.Draft.UniqueFor = store.OverlapReplace, s.Name, keeps
@@ -384,7 +384,7 @@ func firedReplacesNothing(r *rig) {
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
-	fired = r.fire(f)
+	fired = r.runRequest(f)
 	same(r, "in a full queue while the previous job runs", []any{fired.Records[0].Outcome, fired.LeasedSeqs},
 		[]any{store.OutcomeRefused, []int64(nil)})
 	same(r, "state of the running job", r.get(claimed.ID).State, queue.Processing)
@@ -392,7 +392,7 @@ func firedReplacesNothing(r *rig) {
 	r.checkCounts()
 }
 
-func firedWaits(r *rig) {
+func scheduledJobsHaveDependencies(r *rig) {
 	parent := r.enqueueOne(withID("parent"), withDelay(time.Hour))
 	waits := func(id string) func(*store.Schedule) {
 		return func(s *store.Schedule) {
@@ -424,7 +424,7 @@ func firedWaits(r *rig) {
 func occurrencesRunInSequence(r *rig) {
 	s := r.putSchedule("nightly", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
 	r.advance(4 * time.Minute)
-	fired := r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000, s.NextAt+120_000))
+	fired := r.runRequest(occurrencesAt(s, s.NextAt, s.NextAt+60_000, s.NextAt+120_000))
 	for i, run := range fired.Records {
 		same(r, "outcome", run.Outcome, store.OutcomeEnqueued)
 		j := r.claimOne()
@@ -436,18 +436,18 @@ func occurrencesRunInSequence(r *rig) {
 	r.fireNext("nightly") // the job of this occurrence does not end
 	s, _ = r.getSchedule("nightly")
 	r.advance(2 * time.Minute)
-	for _, run := range r.fire(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Records {
+	for _, run := range r.runRequest(occurrencesAt(s, s.NextAt, s.NextAt+60_000)).Records {
 		same(r, "outcome while an earlier job is unfinished", run.Outcome, store.OutcomeSkipped)
 	}
 }
 
-func firedRefused(r *rig) {
+func fullQueueRefusesOccurrence(r *rig) {
 	s := r.putSchedule("nightly", withOverlap(store.OverlapQueue))
 	r.enqueueOne()
 	r.advance(time.Minute)
 	f := occurrencesAt(s, s.NextAt)
 	f.MaxPending = 1
-	run := r.fire(f).Records[0]
+	run := r.runRequest(f).Records[0]
 	if run.Outcome != store.OutcomeRefused || run.Note == "" || run.JobSeq != 0 {
 		r.Errorf("record of an occurrence in a full queue: %+v", run)
 	}
@@ -455,26 +455,26 @@ func firedRefused(r *rig) {
 	same(r, "time of the next occurrence", s.NextAt, f.NextAt)
 	f = occurrencesAt(s, s.NextAt)
 	f.MaxPendingPerUser = 1
-	same(r, "with a full quota", r.fire(f).Records[0].Outcome, store.OutcomeRefused)
+	same(r, "with a full quota", r.runRequest(f).Records[0].Outcome, store.OutcomeRefused)
 	same(r, "jobs ever enqueued", r.s.Counts().EnqueuedTotal, int64(1))
 	r.checkCounts()
 }
 
-func firedTaken(r *rig) {
+func occurrenceGetsFreeID(r *rig) {
 	s := r.putSchedule("nightly", withOverlap(store.OverlapQueue))
 	f := occurrencesAt(s, s.NextAt)
 	r.enqueueOne(withID(f.CandidateID(s.NextAt, 1)))
 	r.advance(time.Minute)
-	same(r, "id of the job", r.fire(f).Records[0].JobID, f.CandidateID(f.LastAt, 2))
+	same(r, "id of the job", r.runRequest(f).Records[0].JobID, f.CandidateID(f.LastAt, 2))
 }
 
-func userRunIsSeparate(r *rig) {
+func requestedRunKeepsSchedule(r *rig) {
 	s := r.putSchedule("nightly")
 	uid := 7
 	now := r.s.Now()
 	f := occurrencesAt(s, now)
 	f.RequestedBy, f.ExpectedLastAt, f.LastAt, f.NextAt, f.DueAt = &uid, 5, 6, 7, 8
-	fired := r.fire(f)
+	fired := r.runRequest(f)
 	got, runs := r.getSchedule("nightly")
 	same(r, "schedule", got, s)
 	same(r, "records", runs, []store.OccurrenceRecord{{OccurrenceAt: now, RecordedAt: now, Outcome: store.OutcomeEnqueued,
@@ -491,7 +491,7 @@ func userRunIsSeparate(r *rig) {
 	same(r, "outcomes", r.outcomes("nightly"), []string{"skipped", "fired"})
 }
 
-func schedulePaused(r *rig) {
+func pausedScheduleRunsNothing(r *rig) {
 	s := r.putSchedule("nightly")
 	r.newEvents()
 	uid := 7
@@ -504,7 +504,7 @@ func schedulePaused(r *rig) {
 	want.PausedAt, want.PausedBy, want.Note, want.NextAt, want.DueAt = r.s.Now(), &uid, "why", 0, 0
 	same(r, "paused", got, want)
 	r.advance(5 * time.Minute)
-	same(r, "occurrence while the schedule is paused", r.fire(occurrencesAt(s, s.NextAt)), store.OccurrenceResult{})
+	same(r, "occurrence while the schedule is paused", r.runRequest(occurrencesAt(s, s.NextAt)), store.OccurrenceResult{})
 	names, next := r.dueSchedules("other", 9)
 	same(r, "due schedules while it is paused", len(names), 0)
 	same(r, "next while it is paused", next, time.Hour)
@@ -526,7 +526,7 @@ func schedulePaused(r *rig) {
 	r.wantError("no schedule", r.s.PauseSchedule(r.Context(), pause), queue.CodeNotFound, "")
 }
 
-func runsBounded(r *rig) {
+func newestRecordsAreKept(r *rig) {
 	s := r.putSchedule("nightly")
 	r.putSchedule("other")
 	r.fireNext("other")
@@ -539,7 +539,7 @@ func runsBounded(r *rig) {
 		s, _ = r.getSchedule("nightly")
 		f := occurrencesAt(s)
 		f.MissedOccurrences, f.LastAt = missed, s.LastAt+1
-		r.fire(f)
+		r.runRequest(f)
 	}
 	_, runs := r.getSchedule("nightly")
 	same(r, "runs", len(runs), store.MaxOccurrenceRecords)
@@ -551,7 +551,7 @@ func runsBounded(r *rig) {
 	same(r, "records of a new schedule with the same name", len(r.outcomes("other")), 0)
 }
 
-func scheduleAtBoot(r *rig) {
+func bootScheduleIsDueAfterBoot(r *rig) {
 	s := r.putSchedule("boot", func(s *store.Schedule) { s.AtBoot, s.BootID, s.NextAt, s.DueAt = true, "one", 0, 0 })
 	for boot, want := range map[string]int{"one": 0, "another": 1, "two": 1, "": 0} {
 		names, next := r.dueSchedules(boot, 9)
@@ -560,8 +560,8 @@ func scheduleAtBoot(r *rig) {
 	}
 	f := occurrencesAt(s, r.s.Now())
 	f.NextAt, f.DueAt, f.NextBootID = 0, 0, "two"
-	same(r, "fired", r.fire(f).CarriedOut, true)
-	same(r, "fired again", r.fire(f).CarriedOut, false)
+	same(r, "fired", r.runRequest(f).CarriedOut, true)
+	same(r, "fired again", r.runRequest(f).CarriedOut, false)
 	names, _ := r.dueSchedules("two", 9)
 	same(r, "due schedules on that boot, after the occurrence has run", len(names), 0)
 }

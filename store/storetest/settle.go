@@ -11,29 +11,29 @@ import (
 )
 
 var settlePromises = []promise{
-	{name: "a started job is in the state processing", check: startedIsProcessing},
-	{name: "the end of an attempt is recorded as decided", check: endsAsDecided},
-	{name: "a job that never started gets no attempt and no event", check: neverStarted},
+	{name: "a started job is in the state processing", check: startedJobIsProcessing},
+	{name: "the end of an attempt is recorded as decided", check: attemptEndIsRecordedAsDecided},
+	{name: "a job that never started gets no attempt and no event", check: unstartedJobGetsNoAttempt},
 	{name: "a job whose uid belongs to another account is held instead of started", check: disownedAtItsStart},
 	{name: "a job fails after MaxRefunds shortages in a row", check: shortagesCounted},
-	{name: "a reserved job can be cancelled through its lease, a running job cannot", check: cancelledBeforeStart},
-	{name: "a job's end time is that of its attempt", check: endedAtOfAttempt},
-	{name: "a job that always fails is dead after its last attempt", check: failsUntilDead},
+	{name: "a reserved job can be cancelled through its lease, a running job cannot", check: reservedJobCanBeCancelled},
+	{name: "a job's end time is that of its attempt", check: jobEndsWhenItsAttemptEnds},
+	{name: "a job that always fails is dead after its last attempt", check: failingJobIsDeadAfterLastAttempt},
 	{name: "an attempt is returned complete", check: attemptIsReturnedComplete},
 	{name: "the last reported progress stays until the next attempt", check: progressStays},
 	{name: "a result counts as output and is removed with it", check: resultIsOutput},
-	{name: "a retry continues the numbers of the attempts", check: attemptsNumbered},
-	{name: "a report with a stale lease changes nothing", check: staleChangesNothing},
-	{name: "a late report of an older attempt is rejected", check: lateReport},
-	{name: "one Exchange applies all parts of its report", check: exchangeDoesAll},
-	{name: "an Exchange can claim the jobs that it releases", check: exchangeClaimsReleased},
-	{name: "PreviousSession lists the leased jobs", check: leasedListed},
+	{name: "a retry continues the numbers of the attempts", check: retryContinuesAttemptNumbers},
+	{name: "a report with a stale lease changes nothing", check: staleLeaseChangesNothing},
+	{name: "a late report of an older attempt is rejected", check: lateReportIsRejected},
+	{name: "one Exchange applies all parts of its report", check: exchangeAppliesWholeReport},
+	{name: "an Exchange can claim the jobs that it releases", check: exchangeClaimsReleasedJobs},
+	{name: "PreviousSession lists the leased jobs", check: leasedJobsAreListed},
 	{name: "epochs rise", check: epochsRise},
-	{name: "LastSeq does not fall when the newest job is removed", check: lastSeqStays},
-	{name: "PreviousSession lists the runners of the last NoteRunners call", check: runnersNoted},
+	{name: "LastSeq does not fall when the newest job is removed", check: lastSeqDoesNotFall},
+	{name: "PreviousSession lists the runners of the last NoteRunners call", check: runnerDirsAreReturned},
 }
 
-func startedIsProcessing(r *rig) {
+func startedJobIsProcessing(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
 	r.advance(time.Second)
@@ -120,7 +120,7 @@ var endings = []struct {
 	{"processes that cannot be killed", endedAs(queue.EndUnkillable), withOnLost(queue.OnLostRetry), queue.Dead},
 }
 
-func endsAsDecided(r *rig) {
+func attemptEndIsRecordedAsDecided(r *rig) {
 	for _, c := range endings {
 		for _, reported := range []bool{false, true} {
 			name := fmt.Sprintf("ended by %s, reported as started: %t", c.name, reported)
@@ -153,7 +153,7 @@ func endsAsDecided(r *rig) {
 	}
 }
 
-func cancelledBeforeStart(r *rig) {
+func reservedJobCanBeCancelled(r *rig) {
 	j := r.enqueueOne()
 	claimed := r.claimOne()
 	r.newEvents()
@@ -173,7 +173,7 @@ func cancelledBeforeStart(r *rig) {
 	r.checkCounts()
 }
 
-func neverStarted(r *rig) {
+func unstartedJobGetsNoAttempt(r *rig) {
 	first := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
@@ -261,7 +261,7 @@ func shortagesCounted(r *rig) {
 	r.checkCounts()
 }
 
-func endedAtOfAttempt(r *rig) {
+func jobEndsWhenItsAttemptEnds(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)
 	known, unknown := r.settlement(jobs[0], exited(0)), r.settlement(jobs[1], endedAs(queue.EndUnkillable))
@@ -272,7 +272,7 @@ func endedAtOfAttempt(r *rig) {
 	same(r, "end time of the job whose attempt has none", r.get(jobs[1].ID).EndedAt, r.s.Now())
 }
 
-func failsUntilDead(r *rig) {
+func failingJobIsDeadAfterLastAttempt(r *rig) {
 	j := r.enqueueOne()
 	begin := r.s.Now()
 	var at []time.Duration
@@ -335,7 +335,7 @@ func attemptIsReturnedComplete(r *rig) {
 	}
 }
 
-func attemptsNumbered(r *rig) {
+func retryContinuesAttemptNumbers(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	var want []queue.Attempt
 	attempt := func(o queue.Outcome) {
@@ -372,7 +372,7 @@ func attemptsNumbered(r *rig) {
 	same(r, "history", history, want)
 }
 
-func staleChangesNothing(r *rig) {
+func staleLeaseChangesNothing(r *rig) {
 	reserved, _, running := r.enqueueOne(), r.enqueueOne(), r.enqueueOne()
 	jobs := r.claim(3)
 	r.exchange(store.Report{Releases: []queue.Lease{jobs[1].Lease()}})
@@ -414,7 +414,7 @@ func staleChangesNothing(r *rig) {
 	same(r, "leased jobs", sortedLeases(leases(leased)), []queue.Lease{jobs[0].Lease(), jobs[2].Lease()})
 }
 
-func lateReport(r *rig) {
+func lateReportIsRejected(r *rig) {
 	r.enqueueOne()
 	first := r.claimOne()
 	r.exchange(store.Report{Releases: []queue.Lease{first.Lease()}})
@@ -436,7 +436,7 @@ func lateReport(r *rig) {
 	})
 }
 
-func exchangeDoesAll(r *rig) {
+func exchangeAppliesWholeReport(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft(), draft(), draft())
 	waiting := r.enqueueOne()
 	jobs := r.claim(5)
@@ -471,7 +471,7 @@ func exchangeDoesAll(r *rig) {
 	r.checkCounts()
 }
 
-func exchangeClaimsReleased(r *rig) {
+func exchangeClaimsReleasedJobs(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
 	done := r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}, WantedJobs: 1})
@@ -485,7 +485,7 @@ func exchangeClaimsReleased(r *rig) {
 	r.checkCounts()
 }
 
-func leasedListed(r *rig) {
+func leasedJobsAreListed(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft(), draft())
 	jobs := r.claim(3)
 	jobs[1] = r.start(jobs[1])

@@ -61,17 +61,18 @@ func (r *rig) advanceTo(g store.Grain) queue.Millis {
 	return r.s.Now()
 }
 
+// Starts, ends, waiting times and run times are counted by queue and minute.
 func attemptsAreCounted(r *rig) {
 	same(r, "statistics of an empty store", r.stats(store.StatsFilter{WithPeriods: true}).Queues, nil)
 	began := r.advanceTo(store.Hour)
-	r.enqueueOne(inQueue("a"))
+	r.enqueueOne(withQueue("a"))
 	r.advance(5 * time.Second)
 	r.runFor(r.claimOne(), exited(0), 20*time.Second)
-	r.must(r.change(r.runJob(exited(1), inQueue("b")), queue.VerbHold))
+	r.must(r.change(r.runJob(exited(1), withQueue("b")), queue.VerbHold))
 	r.advance(40 * time.Second) // the next attempts count toward the next minute
-	r.runJob(exited(1), inQueue("b"), withMaxAttempts(1))
-	r.runJob(endedAs(queue.EndKilled), inQueue("a"))
-	r.runJob(endedAs(queue.EndStopped), inQueue("a"))
+	r.runJob(exited(1), withQueue("b"), withMaxAttempts(1))
+	r.runJob(endedAs(queue.EndKilled), withQueue("a"))
+	r.runJob(endedAs(queue.EndStopped), withQueue("a"))
 
 	a, b := store.AttemptStatistics{Started: 3, Completed: 1, Cancelled: 1, Returned: 1},
 		store.AttemptStatistics{Started: 2, Failed: 1, Dead: 1}
@@ -107,6 +108,7 @@ func attemptsAreCounted(r *rig) {
 		first)
 }
 
+// Waiting times begin when a job is due, and only started attempts count.
 func waitsAreFromDue(r *rig) {
 	began := r.advanceTo(store.Hour)
 	r.enqueueOne(withDelay(time.Minute))
@@ -146,6 +148,7 @@ func (r *rig) leaseOf(seq int64) queue.Lease {
 	return queue.Lease{}
 }
 
+// A repeated report counts once, and removing a job keeps the statistics.
 func statsCountOnce(r *rig) {
 	r.enqueueOne()
 	j := r.start(r.claimOne())
@@ -159,12 +162,13 @@ func statsCountOnce(r *rig) {
 	same(r, "statistics after a removal", r.sumStats(store.StatsFilter{}), want)
 }
 
+// Hours and days are the sums of their minutes.
 func statsGrainsAgree(r *rig) {
 	began := r.advanceTo(store.Day)
 	total := int64(0)
 	for day := range 3 {
 		for i := range 5 {
-			r.runJob(exited(int64(i%2)), inQueue([]string{"a", "b"}[i%2]), withMaxAttempts(1))
+			r.runJob(exited(int64(i%2)), withQueue([]string{"a", "b"}[i%2]), withMaxAttempts(1))
 			total++
 			r.advanceAndPromote(time.Duration(50+day) * time.Minute)
 		}
@@ -197,6 +201,7 @@ func statsGrainsAgree(r *rig) {
 	same(r, "statistics by day, three years later", r.sumStats(store.StatsFilter{Since: began}), store.AttemptStatistics{})
 }
 
+// Ends recorded after the clock was set back count in every grain.
 func statsAfterClockSetBack(r *rig) {
 	began := r.advanceTo(store.Day)
 	r.runJob(exited(0))
@@ -206,7 +211,7 @@ func statsAfterClockSetBack(r *rig) {
 	// Set the clock back to an hour and a day that the store has already summarised.
 	r.advance(-31 * time.Hour)
 	j := r.runJob(exited(0))
-	r.runJob(exited(0), inQueue("late"))
+	r.runJob(exited(0), withQueue("late"))
 	if j.State != queue.Completed {
 		r.Errorf("got state %s after the clock was set back", j.State)
 	}
@@ -221,6 +226,7 @@ func statsAfterClockSetBack(r *rig) {
 		Grain: store.Day}).Started, 3)
 }
 
+// A range consists of whole periods of the finest grain that is kept.
 func statsRangesAreWhole(r *rig) {
 	now := r.advanceTo(store.Day).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
 	r.advance(time.Duration(now-r.s.Now()) * time.Millisecond)
@@ -238,11 +244,12 @@ func statsRangesAreWhole(r *rig) {
 		Since: store.Minute.PeriodStart(earlier(now, 48*time.Hour)), Until: earlier(now, time.Hour).Add(40 * time.Second)})
 }
 
+// A minute names MaxNamedQueues queues, and queues with settings.
 func statsQueuesAreBounded(r *rig) {
 	r.advanceTo(store.Hour)
 	r.must(r.s.SetQueue(r.Context(), "zz", store.QueueRule{Weight: 2}))
 	run := func(name string) {
-		r.enqueueOne(inQueue(name))
+		r.enqueueOne(withQueue(name))
 		r.settle(r.claimOne(), exited(0))
 	}
 	for i := range store.MaxNamedQueues + 6 {
@@ -268,6 +275,7 @@ func statsQueuesAreBounded(r *rig) {
 	check(store.StatsFilter{AllTime: true})
 }
 
+// The typical run time is the mean of completed attempts.
 func typicalRuntimeIsMean(r *rig) {
 	j := r.enqueueOne()
 	same(r, "before the first run", r.s.TypicalRuntime(j.Fingerprint()), 0)
@@ -286,7 +294,7 @@ func typicalRuntimeIsMean(r *rig) {
 	if got := r.s.TypicalRuntime(j.Fingerprint()); got < 40*time.Second || got > time.Minute {
 		r.Errorf("typical run time after many runs of a minute: got %v", got)
 	}
-	other := r.enqueueOne(inQueue("other"))
+	other := r.enqueueOne(withQueue("other"))
 	same(r, "the same command in another queue", r.s.TypicalRuntime(other.Fingerprint()), 0)
 }
 

@@ -83,18 +83,23 @@ func draft(set ...func(*queue.Job)) queue.Job {
 	return j
 }
 
+// withID and the functions like it return arguments for draft.
 func withID(id string) func(*queue.Job)           { return func(j *queue.Job) { j.ID = id } }
 func withPriority(n int64) func(*queue.Job)       { return func(j *queue.Job) { j.Priority = n } }
 func withDelay(d time.Duration) func(*queue.Job)  { return func(j *queue.Job) { j.Delay = d } }
-func expiringAt(at queue.Millis) func(*queue.Job) { return func(j *queue.Job) { j.ExpiresAt = at } }
+func withExpiry(at queue.Millis) func(*queue.Job) { return func(j *queue.Job) { j.ExpiresAt = at } }
 func withOnLost(action queue.OnLost) func(*queue.Job) {
 	return func(j *queue.Job) { j.OnLost = action }
 }
 func withLabels(m map[string]string) func(*queue.Job) { return func(j *queue.Job) { j.Labels = m } }
 func withMaxAttempts(n int) func(*queue.Job)          { return func(j *queue.Job) { j.MaxAttempts = n } }
+
+// exited returns the outcome of a command that exited with a code.
 func exited(code int64) queue.Outcome {
 	return queue.Outcome{EndCause: queue.EndExited, ExitCode: code}
 }
+
+// endedAs returns the outcome of an attempt that ended for the given cause.
 func endedAs(end queue.EndCause) queue.Outcome { return queue.Outcome{EndCause: end} }
 func leases(jobs []queue.Job) []queue.Lease    { return mapJobs(jobs, (*queue.Job).Lease) }
 func seqs(jobs []queue.Job) []int64 {
@@ -343,13 +348,13 @@ func (r *rig) checkCounts() {
 		}
 	}
 	same(r, "counts by state, compared with a recount", r.s.Counts().States, want)
-	r.checkKeeping(slices.SortedFunc(maps.Values(kept),
+	r.checkOwnRetentionQueues(slices.SortedFunc(maps.Values(kept),
 		func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// checkKeeping checks the queues whose ended jobs have a retention of their queue, and the number of these jobs
-// in each queue.
-func (r *rig) checkKeeping(want ...store.OwnRetentionQueue) {
+// checkOwnRetentionQueues checks which queues have jobs that ended while the queue had its own retention, with
+// the number of these jobs and the bytes of their outputs.
+func (r *rig) checkOwnRetentionQueues(want ...store.OwnRetentionQueue) {
 	r.Helper()
 	got, err := r.s.OwnRetentionQueues(r.Context())
 	r.must(err)
@@ -408,6 +413,7 @@ func same[T any](r *rig, what string, got, want T) {
 	r.Errorf("%s:\n%s", what, difference(lines(got), lines(want)))
 }
 
+// lines returns v as lines of indented JSON.
 func lines(v any) []string {
 	text, err := json.MarshalIndent(v, "", " ")
 	if err != nil {

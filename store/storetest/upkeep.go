@@ -11,7 +11,7 @@ import (
 )
 
 var upkeepPromises = []promise{
-	{name: "a setting records its user and time", check: settingsKept},
+	{name: "a setting records its user and time", check: settingsRecordUserAndTime},
 	{name: "Promote returns when the next job is due", check: promoteSaysWhen},
 	{name: "repeated Promote calls finish even if very many jobs are due", check: promoteIsBounded},
 	{name: "DueSooner sends a hint when a job is due earlier", check: earlierDueSendsHint},
@@ -20,7 +20,7 @@ var upkeepPromises = []promise{
 	{name: "the output file of a lost attempt is deletable", check: lostOutputIsDeletable},
 }
 
-func settingsKept(r *rig) {
+func settingsRecordUserAndTime(r *rig) {
 	r.newEvents()
 	list := func() []store.Setting {
 		settings, err := r.s.Settings(r.Context())
@@ -50,6 +50,7 @@ func settingsKept(r *rig) {
 	same(r, "settings after a removal", list(), []store.Setting{workers})
 }
 
+// Promote returns when the next job is due.
 func promoteSaysWhen(r *rig) {
 	same(r, "of an empty store", r.promote(), time.Hour)
 	r.enqueueOne()
@@ -58,7 +59,7 @@ func promoteSaysWhen(r *rig) {
 	same(r, "of a job that is due in three hours", r.promote(), time.Hour)
 	r.enqueueOne(withDelay(30 * time.Minute))
 	same(r, "of a job that is due in half an hour", r.promote(), 30*time.Minute)
-	r.enqueueOne(expiringAt(r.s.Now() + 20*60_000))
+	r.enqueueOne(withExpiry(r.s.Now() + 20*60_000))
 	same(r, "of an expiry", r.promote(), 20*time.Minute)
 	r.runJob(exited(1))
 	same(r, "of a retry", r.promote(), 2*time.Second)
@@ -70,12 +71,13 @@ func promoteSaysWhen(r *rig) {
 	same(r, "after the last job was due", r.promote(), time.Hour)
 }
 
+// Repeated Promote calls finish even if very many jobs are due.
 func promoteIsBounded(r *rig) {
 	const many = 1200
 	var drafts []queue.Job
 	for range many {
-		drafts = append(drafts, draft(expiringAt(r.s.Now()+1)), draft(withDelay(time.Millisecond)),
-			draft(withDelay(time.Hour), expiringAt(r.s.Now()+1)))
+		drafts = append(drafts, draft(withExpiry(r.s.Now()+1)), draft(withDelay(time.Millisecond)),
+			draft(withDelay(time.Hour), withExpiry(r.s.Now()+1)))
 	}
 	r.enqueueAndGet(drafts...)
 	concurrently(many, func(i int) {
@@ -93,6 +95,7 @@ func promoteIsBounded(r *rig) {
 	r.checkCounts()
 }
 
+// PromoteHints sends a hint when a job is due earlier.
 func earlierDueSendsHint(r *rig) {
 	drain := func() {
 		r.promote()
@@ -111,7 +114,7 @@ func earlierDueSendsHint(r *rig) {
 	wantHint("a job that is not due yet")
 	r.enqueueOne(withDelay(20 * time.Minute))
 	wantHint("a job that is due earlier")
-	r.enqueueOne(withDelay(50*time.Minute), expiringAt(r.s.Now()+10*60_000))
+	r.enqueueOne(withDelay(50*time.Minute), withExpiry(r.s.Now()+10*60_000))
 	wantHint("an expiry")
 	r.enqueueOne()
 	claimed := r.claimOne()
@@ -123,6 +126,7 @@ func earlierDueSendsHint(r *rig) {
 	wantHint("a delay after a shortage")
 }
 
+// Output files of removed jobs are deletable until they are reported deleted.
 func outputsDeletable(r *rig) {
 	deletable := func(limit int) []string {
 		r.Helper()
@@ -156,6 +160,7 @@ func outputsDeletable(r *rig) {
 	same(r, "deletable files after all were deleted", deletable(10), nil)
 }
 
+// The output file of a lost attempt is deletable.
 func lostOutputIsDeletable(r *rig) {
 	r.enqueueAndGet(draft(), draft())
 	jobs := r.claim(2)

@@ -14,7 +14,7 @@ import (
 
 var turnPromises = []promise{
 	{name: "users with jobs of the same priority take turns", check: usersTakeTurns},
-	{name: "users take turns within one claim", check: turnsInOneClaim},
+	{name: "users take turns within one claim", check: usersTakeTurnsInOneClaim},
 	{name: "three users take turns", check: threeUsersTakeTurns},
 	{name: "with order by arrival, users take no turns", check: noTurnsByArrival, order: byArrival},
 	{name: "with order by priority, users take turns", check: usersTakeTurns, order: byPriority},
@@ -22,24 +22,25 @@ var turnPromises = []promise{
 	{name: "a better rank gained by waiting precedes turns", check: ageingPrecedesTurns},
 	{name: "a user without waiting jobs saves up no turns", check: idleUserSavesNoTurns},
 	{name: "a user with many lanes gets no extra turns", check: turnsOfManyLanes},
-	{name: "an edited priority changes the user's turn", check: turnAfterEdit},
-	{name: "a cancelled job uses up no turn", check: turnAfterCancel},
+	{name: "an edited priority changes the user's turn", check: editedPriorityChangesTurn},
+	{name: "a cancelled job uses up no turn", check: cancelledJobUsesUpNoTurn},
 	{name: "users take turns in one claim despite many lanes of another priority", check: turnsAmongManyLanes},
 	{name: "users take turns despite many lanes whose jobs expire", check: turnsAmongExpiring},
-	{name: "a released job uses up no turn", check: turnGivenBack},
+	{name: "a released job uses up no turn", check: releasedJobUsesUpNoTurn},
 	{name: "users take turns at a resource", check: func(r *rig) { turnsAtGate(r, resourceDemand("gpu", 1)) }},
 	{name: "users take turns at a shared lock", check: func(r *rig) { turnsAtGate(r, lockDemand("@k", 1)) }},
 	{name: "a user's turn does not overtake a job that waits for a resource", check: turnBehindResource},
-	{name: "a job that overtakes another one gets its place in the start order", check: placeOfTurn},
-	{name: "Screen shows the next jobs in the order of turns", check: screenInTurn},
-	{name: "Screen shows a claimed job before a more urgent new job", check: screenOvertaken},
-	{name: "Screen shows a claimed job before an earlier job that was given back", check: screenGivenBack},
-	{name: "Simulate respects turns and does not change them", check: simulatedTurns},
+	{name: "a job that overtakes another one gets its place in the start order", check: overtakingJobGetsStartPosition},
+	{name: "Screen shows the next jobs in the order of turns", check: screenShowsTurns},
+	{name: "Screen shows a claimed job before a more urgent new job", check: screenShowsClaimedBeforeUrgent},
+	{name: "Screen shows a claimed job before an earlier job that was given back",
+		check: screenShowsClaimedBeforeReleased},
+	{name: "Simulate respects turns and does not change them", check: simulateFollowsTurns},
 }
 
 // The claims serve users in turn. A screen shows the next jobs in the order of these turns, even while some of
 // the jobs are claimed.
-func screenInTurn(r *rig) {
+func screenShowsTurns(r *rig) {
 	first := r.enqueueFor(1, 30)
 	second := r.enqueueFor(2, 3)
 	next := func(what string, want ...queue.Job) {
@@ -58,7 +59,7 @@ func screenInTurn(r *rig) {
 }
 
 // If a user's job is already claimed, it starts before a more urgent job that the user enqueues later.
-func screenOvertaken(r *rig) {
+func screenShowsClaimedBeforeUrgent(r *rig) {
 	jobs := r.enqueueFor(1, 2)
 	other := r.enqueueFor(2, 2)
 	same(r, "claimed job", r.claimOne().Seq, jobs[0].Seq)
@@ -66,7 +67,7 @@ func screenOvertaken(r *rig) {
 	r.checkReady("ready jobs", jobs[0], urgent[0], other[0], jobs[1], other[1])
 }
 
-func screenGivenBack(r *rig) {
+func screenShowsClaimedBeforeReleased(r *rig) {
 	jobs := r.enqueueFor(1, 4)
 	claimed := r.claim(2)
 	r.release(claimed[0])
@@ -88,7 +89,7 @@ func (r *rig) enqueueFor(uid, n int, set ...func(*queue.Job)) []queue.Job {
 	r.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
+		drafts[i] = draft(append([]func(*queue.Job){withUID(uid)}, set...)...)
 	}
 	receipt := r.enqueue(uid, drafts...)
 	jobs := make([]queue.Job, n)
@@ -107,6 +108,7 @@ func (r *rig) claimUsers(n int) (uids []int) {
 	return uids
 }
 
+// Users with jobs of the same priority take turns.
 func usersTakeTurns(r *rig) {
 	const many = 1000
 	r.enqueueFor(1, many)
@@ -120,7 +122,7 @@ func usersTakeTurns(r *rig) {
 	}
 }
 
-func turnsInOneClaim(r *rig) {
+func usersTakeTurnsInOneClaim(r *rig) {
 	first := r.enqueueFor(1, 100)
 	r.advance(time.Second)
 	second := r.enqueueFor(2, 3)
@@ -137,6 +139,7 @@ func threeUsersTakeTurns(r *rig) {
 	same(r, "users in turn", r.claimUsers(14), []int{1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2})
 }
 
+// With order by arrival, users take no turns.
 func noTurnsByArrival(r *rig) {
 	r.enqueueFor(1, 4)
 	r.advance(time.Second)
@@ -144,6 +147,7 @@ func noTurnsByArrival(r *rig) {
 	same(r, "users in order of arrival", r.claimUsers(6), []int{1, 1, 1, 1, 2, 2})
 }
 
+// Users take turns only within a priority.
 func turnsWithinPriority(r *rig) {
 	r.enqueueFor(1, 3, withPriority(9))
 	r.enqueueFor(2, 3)
@@ -151,6 +155,7 @@ func turnsWithinPriority(r *rig) {
 	same(r, "users", r.claimUsers(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
 }
 
+// A better rank gained by waiting precedes turns.
 func ageingPrecedesTurns(r *rig) {
 	old := r.enqueueFor(3, 1, withPriority(4))
 	r.advance(2 * time.Minute) // two minutes of waiting are worth two points of priority, so the old job now ranks first
@@ -162,6 +167,7 @@ func ageingPrecedesTurns(r *rig) {
 	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }
 
+// A user without waiting jobs saves up no turns.
 func idleUserSavesNoTurns(r *rig) {
 	r.enqueueFor(1, 30)
 	r.enqueueFor(2, 30)
@@ -172,6 +178,7 @@ func idleUserSavesNoTurns(r *rig) {
 	same(r, "users in turn", r.claimUsers(6), []int{3, 1, 2, 3, 1, 2})
 }
 
+// A user with many lanes gets no extra turns.
 func turnsOfManyLanes(r *rig) {
 	r.enqueueFor(1, 20)
 	for i := range 20 {
@@ -180,7 +187,7 @@ func turnsOfManyLanes(r *rig) {
 	same(r, "users in turn", r.claimUsers(8), []int{1, 2, 1, 2, 1, 2, 1, 2})
 }
 
-func turnAfterEdit(r *rig) {
+func editedPriorityChangesTurn(r *rig) {
 	r.enqueueFor(1, 10)
 	moved := r.enqueueFor(2, 2)
 	r.must(r.edit(moved[1], func(j *queue.Job) error { j.Priority = 9; return nil }))
@@ -194,7 +201,7 @@ func turnAfterEdit(r *rig) {
 	same(r, "the job of a low priority comes last", r.get(moved[0].ID).Fence, moved[0].Fence)
 }
 
-func turnAfterCancel(r *rig) {
+func cancelledJobUsesUpNoTurn(r *rig) {
 	r.enqueueFor(1, 10)
 	other := r.enqueueFor(2, 3)
 	r.claimUsers(2)
@@ -221,11 +228,12 @@ func turnsAmongManyLanes(r *rig) {
 	}
 }
 
+// Users take turns despite many lanes whose jobs expire.
 func turnsAmongExpiring(r *rig) {
 	r.enqueueFor(1, 40)
 	r.enqueueFor(2, 40)
 	for i := range 200 {
-		r.enqueueFor(100+i, 1, withPriority(-1), expiringAt(r.s.Now().Add(time.Hour)))
+		r.enqueueFor(100+i, 1, withPriority(-1), withExpiry(r.s.Now().Add(time.Hour)))
 	}
 	r.checkAlternating("in turn among jobs that expire", r.claim(30), 30)
 }
@@ -240,7 +248,7 @@ func (r *rig) checkAlternating(what string, jobs []queue.Job, n int) {
 	same(r, what, mapJobs(jobs, func(j *queue.Job) int { return j.UID }), want)
 }
 
-func turnGivenBack(r *rig) {
+func releasedJobUsesUpNoTurn(r *rig) {
 	r.enqueueFor(1, 10)
 	r.enqueueFor(2, 10)
 	for range 3 {
@@ -255,6 +263,7 @@ func turnGivenBack(r *rig) {
 	}
 }
 
+// turnsAtGate checks that users take turns if all their jobs need the same gate.
 func turnsAtGate(r *rig, need queue.Demand) {
 	r.setResources(map[string]int{"gpu": 1})
 	r.enqueueFor(1, 10, withDemands(need))
@@ -287,7 +296,7 @@ func turnBehindResource(r *rig) {
 
 // The runner starts claimed jobs in the order of their start positions. A job that is claimed early because it
 // is its user's turn gets the start position of the job that it overtakes.
-func placeOfTurn(r *rig) {
+func overtakingJobGetsStartPosition(r *rig) {
 	first := r.enqueueFor(1, 3)
 	r.advance(time.Second)
 	second := r.enqueueFor(2, 2)
@@ -299,7 +308,8 @@ func placeOfTurn(r *rig) {
 		seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
 }
 
-func simulatedTurns(r *rig) {
+// Simulate respects turns and does not change them.
+func simulateFollowsTurns(r *rig) {
 	r.enqueueFor(1, 5)
 	r.enqueueFor(2, 5)
 	for range 3 {
@@ -310,11 +320,13 @@ func simulatedTurns(r *rig) {
 	same(r, "users in turn", r.claimUsers(4), []int{1, 2, 1, 2})
 }
 
+// noteServed records that a claim returned a job.
 func (t *servedTurns) noteServed(j *queue.Job) {
 	t.claims++
 	t.previousClaims[j.Seq], t.lastClaims[j.UID] = t.lastClaims[j.UID], t.claims
 }
 
+// noteGivenBack records that a claimed job was given back, so its claim was no turn of its user.
 func (t *servedTurns) noteGivenBack(j *queue.Job) {
 	t.lastClaims[j.UID] = min(t.lastClaims[j.UID], t.previousClaims[j.Seq])
 }

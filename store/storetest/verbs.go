@@ -12,26 +12,26 @@ import (
 )
 
 var verbPromises = []promise{
-	{name: "cancel takes effect immediately on a waiting job", check: cancelWaiting},
-	{name: "cancel rejects leased and ended jobs", check: cancelRefuses},
-	{name: "retry makes an ended or failed job pending again", check: retryEnded},
+	{name: "cancel takes effect immediately on a waiting job", check: cancelTakesEffectImmediately},
+	{name: "cancel rejects leased and ended jobs", check: cancelRejectsLeasedAndEndedJobs},
+	{name: "retry makes an ended or failed job pending again", check: retryMakesJobPending},
 	{name: "a retried job is the last one of its priority", check: retriedJobIsLast},
-	{name: "retry rejects jobs in other states", check: retryRefuses},
-	{name: "retry can replace the timeout", check: retryTimeout},
-	{name: "retry removes the expiry of an expired job", check: retryNeverExpires},
-	{name: "a held job does not run until it is released", check: holdAndRelease},
-	{name: "a held job that is not due stays not due when it is released", check: releaseEarly},
-	{name: "a change applies only in the states that it names", check: verbsNeedTheirState},
+	{name: "retry rejects jobs in other states", check: retryRejectsOtherStates},
+	{name: "retry can replace the timeout", check: retryReplacesTimeout},
+	{name: "retry removes the expiry of an expired job", check: retryRemovesExpiry},
+	{name: "a held job does not run until it is released", check: heldJobRunsOnlyAfterRelease},
+	{name: "a held job that is not due stays not due when it is released", check: releasedJobStaysNotDue},
+	{name: "a change applies only in the states that it names", check: changeAppliesOnlyInNamedStates},
 	{name: "a released job has at least one attempt left", check: releaseLeavesOneAttempt},
-	{name: "hold, release and edit reject leased and ended jobs", check: holdRefuses},
-	{name: "an edit changes the settings and keeps the waiting time", check: editWaiting},
-	{name: "an edit can change when a job is due", check: editTime},
-	{name: "a rejected edit changes nothing", check: editRefused},
+	{name: "hold, release and edit reject leased and ended jobs", check: holdAndEditRejectLeasedAndEndedJobs},
+	{name: "an edit changes the settings and keeps the waiting time", check: editKeepsWaitingTime},
+	{name: "an edit can change when a job is due", check: editChangesDueTime},
+	{name: "a rejected edit changes nothing", check: rejectedEditChangesNothing},
 	{name: "a change of a reserved job applies when the job is given back", check: changeOfReservedJobApplies},
 	{name: "remove deletes a job and its history", check: removeDeletesHistory},
 	{name: "remove deletes a long history", check: removeDeletesLongHistory},
-	{name: "remove rejects leased jobs", check: removeRefuses},
-	{name: "unknown seqs and ids return ErrNotFound", check: notFound},
+	{name: "remove rejects leased jobs", check: removeRejectsLeasedJobs},
+	{name: "unknown seqs and ids return ErrNotFound", check: unknownJobsAreNotFound},
 	{name: "actions of users are recorded with their uid", check: userActionsAreAudited},
 }
 
@@ -69,7 +69,7 @@ func (r *rig) wantWrongState(what string, err error, j queue.Job) {
 	}
 }
 
-func cancelWaiting(r *rig) {
+func cancelTakesEffectImmediately(r *rig) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Pending} {
 		j := r.jobIn(s)
 		r.advance(time.Second)
@@ -89,7 +89,7 @@ func cancelWaiting(r *rig) {
 	same(r, "jobs claimed after all were cancelled", r.claim(10), nil)
 }
 
-func cancelRefuses(r *rig) {
+func cancelRejectsLeasedAndEndedJobs(r *rig) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead} {
 		j := r.jobIn(s)
 		r.checkUnchanged(func() {
@@ -107,7 +107,7 @@ func cancelRefuses(r *rig) {
 	})
 }
 
-func retryEnded(r *rig) {
+func retryMakesJobPending(r *rig) {
 	for _, s := range []queue.State{queue.Failed, queue.Completed, queue.Dead, queue.Cancelled} {
 		j := r.jobIn(s)
 		history, err := r.s.History(r.Context(), j.Seq, 0, store.MaxPageRows)
@@ -141,6 +141,7 @@ func retryEnded(r *rig) {
 	}
 }
 
+// A retried job is the last one of its priority.
 func retriedJobIsLast(r *rig) {
 	old := r.runJob(exited(3), withMaxAttempts(1))
 	first := r.enqueueOne()
@@ -153,7 +154,7 @@ func retriedJobIsLast(r *rig) {
 	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, old.Seq, last.Seq})
 }
 
-func retryRefuses(r *rig) {
+func retryRejectsOtherStates(r *rig) {
 	for _, c := range []struct {
 		state queue.State
 		verb  queue.Verb
@@ -176,7 +177,7 @@ func retryRefuses(r *rig) {
 	})
 }
 
-func retryTimeout(r *rig) {
+func retryReplacesTimeout(r *rig) {
 	j := r.jobIn(queue.Dead)
 	for _, timeout := range []time.Duration{time.Minute, 0} {
 		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, Timeout: &timeout}))
@@ -187,8 +188,8 @@ func retryTimeout(r *rig) {
 	}
 }
 
-func retryNeverExpires(r *rig) {
-	j := r.enqueueOne(expiringAt(r.s.Now() + 1000))
+func retryRemovesExpiry(r *rig) {
+	j := r.enqueueOne(withExpiry(r.s.Now() + 1000))
 	r.advanceAndPromote(time.Second)
 	same(r, "state when expired", r.get(j.ID).State, queue.Cancelled)
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
@@ -199,11 +200,12 @@ func retryNeverExpires(r *rig) {
 	same(r, "claimed", seqs(r.claim(1)), []int64{j.Seq})
 }
 
+// change applies a verb to a job.
 func (r *rig) change(j queue.Job, verb queue.Verb) error {
 	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID})
 }
 
-func holdAndRelease(r *rig) {
+func heldJobRunsOnlyAfterRelease(r *rig) {
 	for _, s := range []queue.State{queue.Pending, queue.Failed} {
 		j := r.jobIn(s)
 		r.newEvents()
@@ -232,7 +234,8 @@ func holdAndRelease(r *rig) {
 	}
 }
 
-func releaseEarly(r *rig) {
+// A held job that is not due stays not due when it is released.
+func releasedJobStaysNotDue(r *rig) {
 	j := r.enqueueOne(withDelay(time.Hour))
 	r.must(r.change(j, queue.VerbHold))
 	r.must(r.change(j, queue.VerbRelease))
@@ -242,7 +245,7 @@ func releaseEarly(r *rig) {
 	same(r, "claimed at its time", seqs(r.claim(1)), []int64{j.Seq})
 }
 
-func verbsNeedTheirState(r *rig) {
+func changeAppliesOnlyInNamedStates(r *rig) {
 	j := r.jobIn(queue.Completed)
 	change := store.Change{Verb: queue.VerbRetry, UID: testUID, OnlyStates: []queue.State{queue.Failed, queue.Dead}}
 	r.checkUnchanged(func() {
@@ -272,7 +275,7 @@ func releaseLeavesOneAttempt(r *rig) {
 		[]int{int(queue.Dead), 1})
 }
 
-func holdRefuses(r *rig) {
+func holdAndEditRejectLeasedAndEndedJobs(r *rig) {
 	for _, s := range []queue.State{queue.Completed, queue.Dead, queue.Cancelled} {
 		j := r.jobIn(s)
 		for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbEdit} {
@@ -289,11 +292,12 @@ func holdRefuses(r *rig) {
 	}
 }
 
+// edit edits a job with the function edit.
 func (r *rig) edit(j queue.Job, edit func(*queue.Job) error) error {
 	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: edit})
 }
 
-func editWaiting(r *rig) {
+func editKeepsWaitingTime(r *rig) {
 	j := r.enqueueOne()
 	r.advance(time.Second)
 	other := r.enqueueOne()
@@ -315,7 +319,7 @@ func editWaiting(r *rig) {
 	same(r, "claimed", r.claim(10), nil)
 }
 
-func editTime(r *rig) {
+func editChangesDueTime(r *rig) {
 	j := r.enqueueOne()
 	r.must(r.edit(j, func(j *queue.Job) error { j.Delay = time.Minute; return nil }))
 	at := r.s.Now().Add(time.Minute)
@@ -335,7 +339,7 @@ func editTime(r *rig) {
 	same(r, "state after its new expiry", r.get(j.ID).State, queue.Cancelled)
 }
 
-func editRefused(r *rig) {
+func rejectedEditChangesNothing(r *rig) {
 	j := r.enqueueOne()
 	r.checkUnchanged(func() {
 		err := r.edit(j, func(j *queue.Job) error {
@@ -346,6 +350,7 @@ func editRefused(r *rig) {
 	})
 }
 
+// A change of a reserved job applies when the job is given back.
 func changeOfReservedJobApplies(r *rig) {
 	changeReserved := func(change store.Change) (queue.Job, error) {
 		r.enqueueOne()
@@ -442,7 +447,7 @@ func removeDeletesLongHistory(r *rig) {
 	r.checkCounts()
 }
 
-func removeRefuses(r *rig) {
+func removeRejectsLeasedJobs(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()
 	r.checkUnchanged(func() {
@@ -456,7 +461,7 @@ func removeRefuses(r *rig) {
 	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
 }
 
-func notFound(r *rig) {
+func unknownJobsAreNotFound(r *rig) {
 	j := r.enqueueOne()
 	r.checkUnchanged(func() {
 		for _, seq := range []int64{j.Seq + 1, 0, -1, 1 << 62} {

@@ -28,14 +28,15 @@ type walk struct {
 	notYetDue     map[int64]bool      // jobs that have never been due
 	endedLeases   []queue.Lease       // leases that have ended
 	enqueuedTotal int64
-	step          int
+	step          int // number of the current step
 }
 
+// randomWalk performs random operations on a new store, and checks each result.
 func randomWalk(r *rig, steps int) {
 	w := &walk{rig: r, rng: rand.New(rand.NewPCG(2, 3)), expectedJobs: map[int64]queue.Job{}, leasedSeqs: map[int64]bool{},
 		notYetDue: map[int64]bool{}}
 	for w.step = range walkSteps(steps) {
-		w.takeStep()
+		w.doRandomOperation()
 		if r.Failed() {
 			r.Fatalf("a rule was broken in step %d", w.step)
 		}
@@ -45,26 +46,27 @@ func randomWalk(r *rig, steps int) {
 	w.checkStats()
 }
 
-func (w *walk) takeStep() {
+// doRandomOperation performs one random operation.
+func (w *walk) doRandomOperation() {
 	switch n := w.rng.IntN(22); {
 	case n < 5:
-		w.enqueue()
+		w.enqueueRandomJobs()
 	case n < 12:
 		w.reportAndClaim()
 	case n < 13:
-		w.cancel()
+		w.cancelRandomJob()
 	case n < 14:
-		w.retry()
+		w.retryRandomJob()
 	case n < 15:
-		w.remove()
+		w.removeRandomJob()
 	case n < 16:
 		w.reportStale(w.endedLeases)
 	case n < 17:
-		w.hold()
+		w.holdRandomJob()
 	case n < 18:
-		w.edit()
+		w.editRandomJob()
 	case n < 19:
-		w.pause()
+		w.pauseRandomJob()
 	default:
 		w.advanceAndPromote(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
 		w.noteDue()
@@ -141,7 +143,8 @@ func (w *walk) pickJob() (queue.Job, bool) {
 	return w.expectedJobs[all[w.rng.IntN(len(all))]], true
 }
 
-func (w *walk) enqueue() {
+// enqueueRandomJobs enqueues random jobs.
+func (w *walk) enqueueRandomJobs() {
 	var drafts []queue.Job
 	for range 1 + w.rng.IntN(3) {
 		d := draft(withPriority(int64(w.rng.IntN(10))), withMaxAttempts(1+w.rng.IntN(3)))
@@ -319,7 +322,7 @@ func (w *walk) reportStale(old []queue.Lease) {
 	}
 }
 
-func (w *walk) cancel() {
+func (w *walk) cancelRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
@@ -339,8 +342,8 @@ func (w *walk) cancel() {
 	w.checkJob(j)
 }
 
-// pause pauses or resumes a leased job.
-func (w *walk) pause() {
+// pauseRandomJob pauses or resumes a leased job.
+func (w *walk) pauseRandomJob() {
 	list := slices.Sorted(maps.Keys(w.leasedSeqs))
 	if len(list) == 0 {
 		return
@@ -358,7 +361,7 @@ func (w *walk) pause() {
 	w.checkJob(j)
 }
 
-func (w *walk) retry() {
+func (w *walk) retryRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
@@ -384,8 +387,8 @@ func (w *walk) retry() {
 	w.checkJob(j)
 }
 
-// hold holds a random job, or releases it if it is held.
-func (w *walk) hold() {
+// holdRandomJob holds a random job, or releases it if it is held.
+func (w *walk) holdRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
@@ -413,8 +416,8 @@ func (w *walk) hold() {
 	w.checkJob(j)
 }
 
-// edit changes the priority of a job and sometimes its start time.
-func (w *walk) edit() {
+// editRandomJob changes the priority of a job and sometimes its start time.
+func (w *walk) editRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
@@ -441,7 +444,7 @@ func (w *walk) edit() {
 	w.checkJob(j)
 }
 
-func (w *walk) remove() {
+func (w *walk) removeRandomJob() {
 	j, found := w.pickJob()
 	if !found {
 		return
@@ -470,6 +473,7 @@ func (w *walk) checkAll() {
 	same(w.rig, "leased jobs", sortedLeases(leases(leased)), w.leases())
 }
 
+// leases returns the leases of the leased jobs.
 func (w *walk) leases() (list []queue.Lease) {
 	for seq := range w.leasedSeqs {
 		j := w.expectedJobs[seq]

@@ -40,8 +40,7 @@ const SlowOp = 10 * time.Millisecond
 // waits for the current commit and its own, and a job needs three commits: to be stored, claimed and settled.
 const GroupTime = SlowOp
 
-// sharingPeriod is a time after operations of several users have waited together. During this time, these users
-// are considered to share the writer.
+// sharingPeriod is how long users are considered to share the writer after their operations have waited together.
 const sharingPeriod = time.Second
 
 // Owner identifies the operations of one user and class.

@@ -30,7 +30,7 @@ func add(t *testing.T, q *Queue[*testOp], words string) (ops []*testOp) {
 	return ops
 }
 
-func names(ops []*testOp) string {
+func operationNames(ops []*testOp) string {
 	var list []string
 	for _, o := range ops {
 		list = append(list, o.name)
@@ -47,7 +47,7 @@ func TestTakeOrdersOperations(t *testing.T) {
 	} {
 		var q Queue[*testOp]
 		add(t, &q, c.added)
-		if got := names(q.Take()); got != c.want || q.Len() != 0 {
+		if got := operationNames(q.Take()); got != c.want || q.Len() != 0 {
 			t.Errorf("of %s, the group is %s, and %d operations remain; want %s", c.added, got, q.Len(), c.want)
 		}
 	}
@@ -59,7 +59,7 @@ func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	ops := add(t, &q, "1p-a 2p-b 3p-c")
 	q.Served(ops[0], SlowOp)
 	q.Served(ops[1], SlowOp-1)
-	if got, want := names(q.Take()), "3p-c 2p-b 1p-a"; got != want {
+	if got, want := operationNames(q.Take()), "3p-c 2p-b 1p-a"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if !q.IsSlow(ops[0]) || q.IsSlow(ops[1]) {
@@ -76,12 +76,12 @@ func TestTakeAfterReturn(t *testing.T) {
 	add(t, &q, "1p-d 1n-e")
 	q.Return(group[1:])
 	q.CommitAlone(group[2])
-	if got := names(q.Take()); got != "1p-c" {
+	if got := operationNames(q.Take()); got != "1p-c" {
 		t.Errorf("got %s, want 1p-c", got)
 	}
 	q.CommitAlone(group[1])
 	q.Withdraw(group[1])
-	if got, want := names(q.Take()), "1p-d 1n-e"; got != want {
+	if got, want := operationNames(q.Take()), "1p-d 1n-e"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
