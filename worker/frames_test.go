@@ -11,7 +11,7 @@ import (
 func TestOutcomeReportsMemoryLimit(t *testing.T) {
 	got := outcomeOf(&wire.Result{Cause: int64(queue.EndOutOfMemory), Signal: 9, AtMemoryLimit: true})
 	if got.EndCause != queue.EndOutOfMemory || !got.HitMemoryLimit {
-		t.Errorf("the outcome is %+v, want OutOfMemory with MemoryLimit", got)
+		t.Errorf("the outcome is %+v, want EndOutOfMemory with HitMemoryLimit", got)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.DropReply{Lease: lease(1)}) // it is too late to drop the job, because it runs
 	if err := receive(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
-		t.Errorf("GiveBack returned %v, want an error that the attempt has started", err)
+		t.Errorf("ReturnUnstarted returned %v, want an error that the attempt has started", err)
 	}
 }
 

@@ -112,7 +112,7 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 	}
 	ids, err := p.SetAllPaused(true)(t.Context())
 	if err != nil || !slices.Equal(ids, []string{"2"}) {
-		t.Errorf("PauseAll returned %v, error %v; want job 2 only", ids, err)
+		t.Errorf("SetAllPaused returned %v, error %v; want job 2 only", ids, err)
 	}
 	if _, err := p.SetPaused(t.Context(), 2, false, 7); !errors.Is(err, worker.ErrAllPaused) {
 		t.Errorf("resume of one job: %v", err)

@@ -53,7 +53,7 @@ var duties = []struct {
 		more, err := s.TrimOutputs(t.Context(), s.Counts().OutputBytes/2)
 		return errors.Join(err, expectEqual(more, true))
 	}},
-	{"TrimOutputsOf a queue", func(t *testing.T, s *Store) error {
+	{"TrimQueueOutputs of a queue", func(t *testing.T, s *Store) error {
 		list, err := s.OwnRetentionQueues(t.Context())
 		if err != nil {
 			return err
@@ -61,7 +61,7 @@ var duties = []struct {
 		more, err := s.TrimQueueOutputs(t.Context(), "own", list[0].OutputBytes/2)
 		return errors.Join(err, expectEqual(more, true))
 	}},
-	{"TrimOutputsOf a queue whose outputs may be kept", func(t *testing.T, s *Store) error {
+	{"TrimQueueOutputs of a queue whose outputs may be kept", func(t *testing.T, s *Store) error {
 		more, err := s.TrimQueueOutputs(t.Context(), "own", 1<<40)
 		return errors.Join(err, expectEqual(more, false))
 	}},
@@ -70,7 +70,7 @@ var duties = []struct {
 		_, err := s.TrimUserData(t.Context(), 3, before-300)
 		return errors.Join(err, expectEqual(s.UserBytes(3), before-300))
 	}},
-	{"TrimUser of a job with many attempts", func(t *testing.T, s *Store) error {
+	{"TrimUserData of a job with many attempts", func(t *testing.T, s *Store) error {
 		before := s.UserBytes(manyAttempts)
 		_, err := s.TrimUserData(t.Context(), manyAttempts, before-300)
 		return errors.Join(err, expectEqual(s.UserBytes(manyAttempts), before-300))

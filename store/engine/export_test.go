@@ -96,7 +96,7 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 			return err
 		}
 		if from := e.mem.lanes.Queue("q").FixedTurns; from != 7 {
-			t.Errorf("after reload, fixedTurns is %d, want 7", from)
+			t.Errorf("after reload, FixedTurns is %d, want 7", from)
 		}
 		if e.mem.lanes.Queues["gone"] != nil {
 			t.Error("reload created a queue that does not exist")

@@ -21,12 +21,12 @@ func TestSlowCommitIsReported(t *testing.T) {
 		release := occupyWriter(t, s)
 		time.Sleep(slowCommitTime - time.Second)
 		if err := s.SlowCommitError(); err != nil {
-			t.Errorf("before slowCommit: %v", err)
+			t.Errorf("before slowCommitTime: %v", err)
 		}
 		time.Sleep(2500 * time.Millisecond)
 		if err := s.SlowCommitError(); err == nil ||
 			!strings.Contains(err.Error(), "waiting for the disk of "+s.dir+" for 11s") {
-			t.Errorf("after slowCommit: %v", err)
+			t.Errorf("after slowCommitTime: %v", err)
 		}
 		if list := s.Examine(t.Context()); !slices.ContainsFunc(list, func(f store.Finding) bool {
 			return f.Level == store.LevelFailure && strings.Contains(f.Message, "waiting for the disk")

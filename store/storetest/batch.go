@@ -11,7 +11,7 @@ import (
 var batchPromises = []promise{
 	{name: "jobs of a staged batch are visible only after the commit", check: stagedBatchIsHidden},
 	{name: "ids of staged jobs are reserved", check: stagedIDsAreReserved},
-	{name: "an abandoned batch is discarded after StageMemory", check: abandonedBatchIsDiscarded},
+	{name: "an abandoned batch is discarded after StagingTimeout", check: abandonedBatchIsDiscarded},
 	{name: "a repeated commit returns the same receipt", check: repeatedCommitReturnsSameReceipt},
 	{name: "batches with different names or users are separate", check: batchesAreSeparate},
 	{name: "staged jobs count for their user, and for the total after the commit", check: stagedJobsCount},

@@ -8,7 +8,7 @@ import (
 )
 
 var bestWaitingPromises = []promise{
-	{name: "BestWaiting finds the user's best-ranked job in all queues", check: bestWaitingOfAllQueues},
+	{name: "BestWaitingPriority finds the user's best-ranked job in all queues", check: bestWaitingOfAllQueues},
 	{name: "a job that waits for its retry counts as waiting", check: bestWaitingCountsRetries},
 	{name: "a job does not count as waiting while it is leased", check: bestWaitingSkipsLeased},
 	{name: "jobs that cannot start yet do not count as waiting", check: bestWaitingSkipsFuture},

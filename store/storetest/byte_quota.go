@@ -14,13 +14,13 @@ import (
 var bytePromises = []promise{
 	{name: "a job's bytes count for its user until the job is removed", check: jobBytesCountForUser},
 	{name: "jobs that would exceed the user's byte quota are rejected", check: byteQuotaRejectsJobs},
-	{name: "TrimUser removes only outputs of the given user", check: trimUserDataRemovesOutputsOfUser},
-	{name: "TrimUser removes outputs of earlier attempts of unfinished jobs",
+	{name: "TrimUserData removes only outputs of the given user", check: trimUserDataRemovesOutputsOfUser},
+	{name: "TrimUserData removes outputs of earlier attempts of unfinished jobs",
 		check: trimUserDataRemovesOlderAttemptOutputs},
 	{name: "TrimOutputs removes outputs of the users whose outputs are largest", check: trimOutputsStartsWithLargestUsers},
 	{name: "outputs of finished attempts never exceed the user's quota", check: attemptOutputsStayWithinQuota},
 	{name: "an output that does not fit into the quota is dropped", check: outputOverQuotaIsDropped},
-	{name: "a new output replaces up to RemovedTogether older outputs", check: newOutputReplacesOlderOutputs},
+	{name: "a new output replaces up to MaxRemovedTotal older outputs", check: newOutputReplacesOlderOutputs},
 	{name: "an output that would replace too many older outputs removes none",
 		check: outputReplacesNoneIfTooManyAreNeeded},
 	{name: "each attempt of a large report can remove some older outputs", check: largeReportMakesRoom},
@@ -29,7 +29,7 @@ var bytePromises = []promise{
 	{name: "attempt records count toward the byte quota", check: bytesOfAttempts},
 	{name: "when the quota is used up, a new attempt record replaces the oldest one",
 		check: newRecordReplacesOldestAtQuota},
-	{name: "TrimUser removes inputs of completed and cancelled jobs, but not the jobs", check: trimUserDataRemovesInputs},
+	{name: "TrimUserData removes inputs of completed and cancelled jobs, but not the jobs", check: trimUserDataRemovesInputs},
 	{name: "a job whose input was removed cannot run again", check: jobWithRemovedInputCannotRun},
 	{name: "staged jobs count toward the byte quota before the commit", check: bytesStaged},
 	{name: "schedules count toward the byte quota", check: bytesOfSchedules},
@@ -279,7 +279,7 @@ func bytesStaged(r *rig) {
 	r.must(err)
 	before := r.bytesHeld(2)
 	r.trimUser(2, before-1)
-	same(r, "TrimUser counts staged bytes", r.bytesHeld(2) < before-7000, true)
+	same(r, "TrimUserData counts staged bytes", r.bytesHeld(2) < before-7000, true)
 	r.must(stage(30_000))
 	r.checkBytes("staged", r.bytesHeld(1), 20_000, 1)
 	old := r.endedJob(draftWithInput(1, 5000), queue.Completed)

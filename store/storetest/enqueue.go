@@ -20,12 +20,12 @@ var enqueuePromises = []promise{
 	{name: "the id of a removed job can be used again", check: idCanBeReused},
 	{name: "the jobs of a request are stored in order", check: jobsOfRequestAreStoredInOrder},
 	{name: "a request with a duplicate id stores nothing", check: requestIsStoredCompletelyOrNotAtAll},
-	{name: "a request contains 1 to MaxBatch drafts", check: requestSizeIsLimited},
+	{name: "a request contains 1 to MaxJobsPerRequest drafts", check: requestSizeIsLimited},
 	{name: "a full queue rejects new jobs", check: fullQueueRejectsJobs},
 	{name: "a repeated key returns the same receipt", check: repeatedKeyReturnsSameReceipt},
 	{name: "a key belongs to one user and one request", check: keyBelongsToUserAndRequest},
 	{name: "a rejected request does not use up its key", check: rejectedRequestKeepsKeyUnused},
-	{name: "a key is kept for KeyMemory and deleted eventually", check: keyIsKeptForItsRetention},
+	{name: "a key is kept for IdempotencyKeyRetention and deleted eventually", check: keyIsKeptForItsRetention},
 }
 
 func draftIsStored(r *rig) {
@@ -353,7 +353,7 @@ func keyIsKeptForItsRetention(r *rig) {
 	r.advanceAndPromote(store.IdempotencyKeyRetention - time.Millisecond)
 	got, err := r.s.Enqueue(r.Context(), request)
 	r.must(err)
-	same(r, "receipt just before KeyMemory ends", got, want)
+	same(r, "receipt just before IdempotencyKeyRetention ends", got, want)
 	r.advanceAndPromote(100 * store.IdempotencyKeyRetention)
 	request.Checksum = [32]byte{2}
 	receipt, err := r.s.Enqueue(r.Context(), request)

@@ -13,7 +13,7 @@ import (
 var readerPromises = []promise{
 	{name: "a new event closes the channels of all earlier LastEvent calls", check: newEventClosesEarlierChannels},
 	{name: "List returns pages, newest jobs first", check: listReturnsPages},
-	{name: "a page contains up to MaxPage jobs", check: pageHoldsMaxPageRows},
+	{name: "a page contains up to MaxPageRows jobs", check: pageHoldsMaxPageRows},
 	{name: "List applies every filter", check: listAppliesFilters},
 	{name: "the time filters of List apply to the end of ended jobs", check: timeFiltersUseEndTime},
 	{name: "Screen returns the first jobs of each part", check: screenReturnsFirstJobsOfParts},

@@ -15,7 +15,7 @@ var schedulePromises = []promise{
 	{name: "the number of schedules is limited per user", check: schedulesPerUserAreLimited},
 	{name: "Schedules returns pages, ordered by name", check: schedulesAreListedInPages},
 	{name: "DueSchedules returns the due schedules and when the next one is due", check: dueSchedulesAreReturned},
-	{name: "DueSooner sends a hint for a schedule that is due earlier", check: earlierScheduleSendsHint},
+	{name: "PromoteHints sends a hint for a schedule that is due earlier", check: earlierScheduleSendsHint},
 	{name: "an occurrence runs once", check: occurrenceRunsOnce},
 	{name: "overlap skip: an occurrence is skipped while the previous job is unfinished", check: overlapSkipSkipsRun},
 	{name: "overlap queue: an occurrence waits for the previous job", check: overlapQueueWaitsForPreviousJob},
@@ -27,7 +27,7 @@ var schedulePromises = []promise{
 	{name: "an occurrence whose id is in use gets another id", check: occurrenceGetsFreeID},
 	{name: "a run that a user requests does not change the schedule", check: requestedRunKeepsSchedule},
 	{name: "a paused schedule runs nothing until it is resumed", check: pausedScheduleRunsNothing},
-	{name: "the newest MaxScheduleRuns records are kept", check: newestRecordsAreKept},
+	{name: "the newest MaxOccurrenceRecords records are kept", check: newestRecordsAreKept},
 	{name: "an at-boot schedule is due after the next boot", check: bootScheduleIsDueAfterBoot},
 	{name: "Disown pauses the former owner's schedules", check: disownPausesSchedules},
 }

@@ -15,7 +15,7 @@ var settlePromises = []promise{
 	{name: "the end of an attempt is recorded as decided", check: attemptEndIsRecordedAsDecided},
 	{name: "a job that never started gets no attempt and no event", check: unstartedJobGetsNoAttempt},
 	{name: "a job whose uid belongs to another account is held instead of started", check: disownedAtItsStart},
-	{name: "a job fails after MaxRefunds shortages in a row", check: shortagesCounted},
+	{name: "a job fails after MaxShortages shortages in a row", check: shortagesCounted},
 	{name: "a reserved job can be cancelled through its lease, a running job cannot", check: reservedJobCanBeCancelled},
 	{name: "a job's end time is that of its attempt", check: jobEndsWhenItsAttemptEnds},
 	{name: "a job that always fails is dead after its last attempt", check: failingJobIsDeadAfterLastAttempt},
@@ -30,7 +30,7 @@ var settlePromises = []promise{
 	{name: "PreviousSession lists the leased jobs", check: leasedJobsAreListed},
 	{name: "epochs rise", check: epochsRise},
 	{name: "LastSeq does not fall when the newest job is removed", check: lastSeqDoesNotFall},
-	{name: "PreviousSession lists the runners of the last NoteRunners call", check: runnerDirsAreReturned},
+	{name: "PreviousSession lists the runners of the last StoreRunnerDirs call", check: runnerDirsAreReturned},
 }
 
 func startedJobIsProcessing(r *rig) {

@@ -14,7 +14,7 @@ var upkeepPromises = []promise{
 	{name: "a setting records its user and time", check: settingsRecordUserAndTime},
 	{name: "Promote returns when the next job is due", check: promoteSaysWhen},
 	{name: "repeated Promote calls finish even if very many jobs are due", check: promoteIsBounded},
-	{name: "DueSooner sends a hint when a job is due earlier", check: earlierDueSendsHint},
+	{name: "PromoteHints sends a hint when a job is due earlier", check: earlierDueSendsHint},
 	{name: "a new order changes the ranks of unfinished jobs", check: orderChangeReranks},
 	{name: "output files of removed jobs are deletable until they are reported deleted", check: outputsDeletable},
 	{name: "the output file of a lost attempt is deletable", check: lostOutputIsDeletable},
