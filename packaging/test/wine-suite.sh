@@ -1,5 +1,6 @@
 # Runs tests as Windows programs, two at a time: those of all packages except the packages below
-# $WITHOUT, or only the tests of $PACKAGES that match $RUN. Sourced by packaging/test/wine.
+# $WITHOUT, or only the tests of $PACKAGES that match $RUN. If $ONLY_WINDOWS is set, packages that
+# contain no file for Windows alone are left out. Sourced by packaging/test/wine.
 mkdir "$work/tests" "$work/logs"
 unset QUEUECTL_REQUIRE # it lists programs that only Linux has
 
@@ -8,6 +9,7 @@ packages() {
 	local name dir
 	GOOS=windows go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}' ./... |
 		while read -r name dir; do
+			[ -z "${ONLY_WINDOWS:-}" ] || compgen -G "$dir/*_windows*.go" >/dev/null || continue
 			name=$(realpath --relative-to="$project" "$dir")
 			[[ -n ${WITHOUT:-} && $name == "$WITHOUT"* ]] || grep -q "^$name	" packaging/test/not-under-wine.txt || echo "$name"
 		done
@@ -34,9 +36,8 @@ else
 	mapfile -t found < <(packages)
 	[ "${#found[@]}" -gt 10 ] || { echo 'found too few packages with tests'; exit 1; }
 fi
-for package in "${found[@]}"; do
-	GOOS=windows CGO_ENABLED=0 go test -c -o "$work/tests/${package//\//-}.test.exe" "./$package"
-done
+printf '%s\n' "${found[@]}" | work=$work GOOS=windows CGO_ENABLED=0 xargs -P 2 -n 1 bash -c \
+	'go test -vet=off -c -o "$work/tests/${0//\//-}.test.exe" "./$0" || exit 255'
 [[ " ${found[*]} " != *' test/'* ]] || programs
 printf '     built in %d s\n' "$SECONDS"
 # The packages that take longest start first. The failed tests run once more, alone,
