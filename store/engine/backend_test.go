@@ -32,7 +32,7 @@ type Store struct {
 // Options are the parameters of Open.
 type Options struct {
 	Dir   string
-	Order queue.Order
+	Order queue.Order // the settings from which ranks are computed
 	Log   *slog.Logger
 }
 
@@ -135,7 +135,7 @@ func (s fileBackend) ReleaseReserve(bool) bool { return false }
 
 func (s fileBackend) OnSpaceFreed() {}
 
-// inTransaction calls do within a write transaction.
+// inTransaction calls the function do within a write transaction.
 func inTransaction(t *testing.T, s *Store, do func() error) {
 	t.Helper()
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {

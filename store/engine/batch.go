@@ -29,7 +29,7 @@ type batch struct {
 	jobs        int64            // number of jobs that are not in the queue yet
 	chosenIDs   int64            // number of these jobs whose id the user chose; counted since the engine was opened
 	bytes       int64            // size of the jobs in frames, in bytes
-	perQueue    map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
+	perQueue    map[string]int64 // number of jobs by queue, counted since the engine was opened; the map is replaced, never changed
 	committed   bool
 	removing    bool // the batch is being removed, one frame per step
 }
@@ -103,6 +103,8 @@ func (m *memory) openBatch(uid int, name string) (batch, bool) {
 	return m.firstBatch(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
+// stageFrame stores the drafts of a request as the next frame of its batch. It begins the batch if necessary.
+// list holds the encoded texts of the drafts.
 func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
 	b, open := m.openBatch(r.UID, r.Batch)
@@ -180,7 +182,8 @@ func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names 
 	return nil
 }
 
-// addFrame stores drafts of a batch as one frame, and reserves the ids that the user chose for these jobs.
+// addFrame stores drafts as one frame of the batch with the number n. It reserves the ids that the user chose
+// for these jobs.
 func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
 	var frame []byte
 	for i := range drafts {
@@ -197,8 +200,8 @@ func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
 }
 
-// isDiscarded reports whether the request continues a batch that was forgotten. Without this check, the service
-// would begin a new batch of the same name, and commit it without the forgotten frames.
+// isDiscarded reports whether the request continues a batch that was discarded. Without this check, the service
+// would begin a new batch of the same name, and commit it without the earlier frames.
 func (t *Tx) isDiscarded(r store.Request) bool {
 	return t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch) != 0
 }
@@ -301,7 +304,7 @@ func (e *Engine) readBatches(all *database.QueryBatch) {
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
 }
 
-// finishBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
+// finishBatches finishes the batches that were committed before the engine was opened, and discards uncommitted
 // ones. A full disk ends it early, without an error.
 func (e *Engine) finishBatches(ctx context.Context) error {
 	for {

@@ -73,7 +73,7 @@ func (m *mirroredNode) setQuota() {
 	}
 }
 
-// staleLeases returns an error if the second node would write any lease's job with outdated values.
+// staleLeases returns an error if the second node's copy of a leased job has outdated values.
 func (m *mirroredNode) staleLeases(t *Tx) (wrong error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
@@ -130,6 +130,7 @@ func differences(a, b *memory) (wrong error) {
 	return wrong
 }
 
+// leasesIn describes the leases in a node's cache, by seq of the job.
 func leasesIn(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for seq, l := range m.leases {
@@ -138,6 +139,7 @@ func leasesIn(m *memory) map[int64]string {
 	return list
 }
 
+// usersIn returns the counts of users in a node's cache, without the counts that nodes do not share.
 func usersIn(m *memory) map[int]user {
 	list := maps.Clone(m.users)
 	for uid, u := range list { // skip the ids in batches: only the node that receives a batch counts them
@@ -149,6 +151,7 @@ func usersIn(m *memory) map[int]user {
 	return list
 }
 
+// batchesIn describes the batches in a node's cache, by number.
 func batchesIn(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for n, b := range m.batches {
@@ -157,6 +160,7 @@ func batchesIn(m *memory) map[int64]string {
 	return list
 }
 
+// queuesIn describes the queues in a node's cache, by name.
 func queuesIn(m *memory) map[string]string {
 	list := map[string]string{}
 	for name, q := range m.lanes.Queues {
@@ -179,8 +183,9 @@ func lanesIn(m *memory) map[lanes.Name]int64 {
 	return list
 }
 
-// mirroredWalks compares two nodes of a database in random walks. open opens both nodes repeatedly on the same
-// database. The first node makes all changes. The second node applies them only in its own transactions.
+// mirroredWalks compares two nodes of a database in random walks. The function that open returns opens both
+// nodes, each time on the same database. The first node makes all changes. The second node applies them only in
+// its own transactions.
 func mirroredWalks(t *testing.T, n int,
 	open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
 	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {

@@ -94,6 +94,7 @@ func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	return t.prefetchClaim()
 }
 
+// applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUp.
 func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
 	s, m := t.s, &t.s.mem
 	if commits == m.commits {

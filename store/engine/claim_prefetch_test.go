@@ -57,7 +57,8 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			s.SetPrefetchThreshold(1)
 			var got []queue.Job
 			expected, taken := false, false
-			// Attempts that are written before the lock is held keep the prefetched rows from being read immediately.
+			// If ended attempts are written before the lock is held, the prefetched rows are not read
+			// immediately.
 			var ends []store.Settlement
 			if early {
 				ends = []store.Settlement{completedOn(s, &jobs[2])}

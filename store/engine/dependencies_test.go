@@ -45,8 +45,8 @@ func awaitUndecided(t *testing.T, s *Store, want int64) {
 	t.Errorf("%d are noted still", number(t, s, `SELECT count(*) FROM ended`))
 }
 
-// The notes of one parent are processed in order, even if the parent was given to another uid in the
-// meantime.
+// Notes about a parent say that it has ended or runs again. They are processed in order, even if the parent
+// gets another uid between two notes.
 func TestNotesOfAParentStayInOrder(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ownedBy(t, s, 7, "alice", 1)

@@ -106,8 +106,8 @@ var duties = []struct {
 	}},
 }
 
-// trimJobs returns a duty that does one step of TrimJobs for a queue. If share is 1, half of the jobs are too
-// many; if share is 0, none is.
+// trimJobs returns a duty that does one step of TrimJobs for a queue. If share is 1, TrimJobs must remove half
+// of the jobs. If share is 0, it must remove none.
 func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().UnderGeneralRetention()
@@ -119,6 +119,7 @@ func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 	}
 }
 
+// expectEqual returns an error if the result of a measured operation is not the wanted one.
 func expectEqual[T comparable](got, want T) error {
 	if got != want {
 		return fmt.Errorf("the measured operation returned %v, want %v", got, want)
@@ -126,9 +127,9 @@ func expectEqual[T comparable](got, want T) error {
 	return nil
 }
 
-// Users in the store that storeOfEnded returns. The user manyAttempts has one job: it waits for its next
-// attempt after n attempts, and the newest ten of these attempts have outputs. The user withInputs has n jobs:
-// each has an input that may be removed, and no output.
+// Users in the store that storeOfEnded returns. The user manyAttempts has one job, which waits for its next
+// attempt. The job has had n attempts, and the newest ten of them have outputs. The user withInputs has n jobs.
+// Each has an input that may be removed, and no output.
 const (
 	manyAttempts = 8
 	withInputs   = 9

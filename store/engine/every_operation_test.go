@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// everyGate runs jobs with gates of each kind until the gates are removed.
+// everyGate runs jobs that need gates of each kind, until no gate is left.
 func everyGate(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()

@@ -2,9 +2,9 @@ package engine
 
 import "math/rand/v2"
 
-// forgetful is the backend of a server. In about half of the transactions, it makes the node believe that
-// another node has committed. The node then reloads its caches. It also believes that other nodes are active,
-// so it writes rows before it holds the writer lock.
+// forgetful wraps the backend of a server. In about half of the transactions, the node seems to have missed a
+// commit of another node, so it reloads its caches. Other nodes also seem to be active, so the node writes rows
+// before it holds the writer lock.
 type forgetful struct{ Backend }
 
 func (f forgetful) BeginTx(t *Tx) error {
@@ -18,7 +18,8 @@ func (f forgetful) BeginTx(t *Tx) error {
 	return err
 }
 
-// makeForgetful makes the backend of a node forgetful. From then on, the node always sends its claim queries early.
+// makeForgetful makes the commits of other nodes appear to a node, as described at forgetful. It also makes the
+// node send all its claim queries early.
 func makeForgetful(s *Engine) {
 	s.backend, s.prefetchThreshold = forgetful{s.backend}, 1
 }

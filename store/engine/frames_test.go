@@ -196,8 +196,8 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// A request finds free numbers with a bounded number of queries, even if users have taken many numbers as
-// ids.
+// An enqueue finds unused seqs for its jobs with a bounded number of queries, even if users have chosen many
+// numbers as ids.
 func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	const many = 100_000
 	s := openStore(t, t.TempDir())

@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/integrity"
 )
 
+// withDemands returns a function that sets the demands of a draft.
 func withDemands(list ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = list }
 }
@@ -29,6 +30,7 @@ func promote(t *testing.T, s *Store) {
 	}
 }
 
+// change applies a change to a job, and checks that it is not rejected.
 func change(t *testing.T, s *Store, seq int64, c store.Change) {
 	t.Helper()
 	if err := s.Change(t.Context(), seq, c); err != nil {
@@ -240,12 +242,12 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 
 func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 
-// Jobs in many queues wait at the same gate. They do not starve a job that waits at this gate in another queue,
-// neither while the gate is in use, nor while jobs run that do not need the gate.
+// Jobs in many queues wait at a gate. They do not starve a job in one more queue that waits at the same gate.
+// This also holds while jobs run that do not need the gate.
 func TestGateServesEveryListInTurn(t *testing.T) {
 	const queues, turns = 900, 40
 	for name, c := range map[string]struct {
-		take, theirs, ours queue.Demand
+		take, theirs, ours queue.Demand // of the running jobs, of those in the many queues, of the last job
 		want               int
 		withOthers         bool // jobs of another user, which do not need the gate, run in every round
 	}{
@@ -296,10 +298,12 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 	}
 }
 
+// lockOf returns the demand for a lock that n jobs may hold.
 func lockOf(key string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateLock, Key: key, Amount: n}
 }
 
+// unitsOf returns the demand for n units of a resource.
 func unitsOf(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
 }

@@ -91,7 +91,7 @@ func (m *memory) unknownUser(l *rules.Lane) bool {
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
 }
 
-// firstJobOfLaneSQL selects the first job of a lane.
+// firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first job of a lane.
 const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
 
 // Lane implements rules.Lanes. It returns the lane for a job, and creates it if necessary.
@@ -139,8 +139,8 @@ func emptyLane(j *rules.Job) rules.Lane {
 		ClosedBy: rules.Empty, HeapIndex: -1}
 }
 
-// eachLane calls the function each for the lanes that a query returns, until it returns false. The parameter
-// rest is the part of the query that follows FROM lanes.
+// eachLane calls the function each for the lanes that a query returns, until that function returns false. The
+// parameter rest is the part of the query that follows FROM lanes.
 func (t *Tx) eachLane(each func(l rules.Lane) (more bool), rest string, args ...any) {
 	t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
@@ -166,14 +166,15 @@ func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err
 	return l, found, t.err
 }
 
-// countLanes adds by to the number of lanes of a queue.
-func (t *Tx) countLanes(name string, by int) {
+// countLanes adds n, which may be negative, to the number of lanes of a queue.
+func (t *Tx) countLanes(name string, n int) {
 	q := t.s.mem.lanes.Queue(name)
 	t.addQueueToDelta(q)
-	q.Lanes += by
-	t.undo = append(t.undo, func() { q.Lanes -= by })
+	q.Lanes += n
+	t.undo = append(t.undo, func() { q.Lanes -= n })
 }
 
+// newLane stores a new, empty lane and sets its id. demands and needs are the texts for its row.
 func (t *Tx) newLane(l *rules.Lane, demands, needs string) {
 	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)

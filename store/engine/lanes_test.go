@@ -35,6 +35,7 @@ func enqueueFor(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []i
 // lowPriority gives a job a low priority, so that its user does not take turns with other users.
 func lowPriority(j *queue.Job) { j.Priority = -1 }
 
+// bound limits how many jobs of each user may be leased.
 func bound(t *testing.T, s *Store, n int) {
 	t.Helper()
 	if err := s.SetMaxRunningPerUser(t.Context(), n); err != nil {
@@ -55,7 +56,7 @@ func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []
 	return seqs, turned.Jobs
 }
 
-// completed returns the report that a job has completed.
+// completed returns the settlement of a leased job that has completed.
 func completed(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
 		RecordsAttempt: true}}
@@ -82,6 +83,7 @@ func expectNoFaults(t *testing.T, s *Store, when string) {
 	}
 }
 
+// faultsFound returns the messages about the faults that Verify finds.
 func faultsFound(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
 	list, err := s.Verify(t.Context())
@@ -333,7 +335,7 @@ func TestQueueLeavesNoRow(t *testing.T) {
 	}
 }
 
-// If counters of users contradict the jobs, verify reports them, and restoring a backup recomputes them.
+// If counters of users contradict the jobs, Verify reports them, and restoring a backup recomputes them.
 func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	bound(t, s, 1)

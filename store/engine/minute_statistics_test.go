@@ -32,7 +32,7 @@ func completeOne(t *testing.T, s *Store, name string) {
 	}
 }
 
-// statisticsOf returns the sum of all statistics of a grain.
+// statisticsOf returns the sum of all statistics of a grain, that is, of one length of period.
 func statisticsOf(t *testing.T, s *Store, g store.Grain) (sum store.AttemptStatistics) {
 	t.Helper()
 	got, err := s.Stats(t.Context(), store.StatsFilter{Grain: g, WithPeriods: true})

@@ -124,7 +124,7 @@ func (e *Engine) load() error {
 	return nil
 }
 
-// loadHeads reads everything that is stored in the database, in two batches of queries.
+// loadHeads reads the writer's memory from the tables, in two batches of queries.
 func (e *Engine) loadHeads() error {
 	e.mem = memory{nodeMemory: e.mem.nodeMemory, leases: map[int64]*rules.Lease{},
 		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},
@@ -185,8 +185,8 @@ func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 }
 
-// loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
-// leased, and sets the fences and nodes of these leases.
+// loadReserved reads the jobs of a list of reserved leases. It passes their rows to the callback leased, which
+// adds the leases, and then sets the fences and nodes of these leases.
 func (e *Engine) loadReserved(reserved string, leased func(database.Row)) error {
 	reservations, err := database.ParseReservations(reserved)
 	if err != nil || len(reservations) == 0 {

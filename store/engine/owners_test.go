@@ -22,6 +22,7 @@ func ownedBy(t *testing.T, s *Store, uid int, name string, n int) []int64 {
 	return r.Seqs
 }
 
+// promoteAll calls Promote until nothing more is due.
 func promoteAll(t *testing.T, s *Store) {
 	t.Helper()
 	untilDone(t, func(ctx context.Context) (bool, error) {

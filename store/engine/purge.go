@@ -66,7 +66,7 @@ func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 	})
 }
 
-// endedCount returns the number of ended jobs that a call of TrimJobs for this queue name compares with its limit.
+// endedCount returns the number of ended jobs that TrimJobs compares with its parameter keep.
 func (t *Tx) endedCount(queueName string) int64 {
 	m := &t.s.mem
 	if queueName == "" {
@@ -92,8 +92,8 @@ func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetent
 	return list, err
 }
 
-// TrimEvents implements store.Cleanup. It deletes a limited number of events that are older than before or
-// exceed the number keep, oldest first.
+// TrimEvents implements store.Cleanup. It deletes a limited number of events, oldest first: events before the
+// given time, and events in excess of keep.
 func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0

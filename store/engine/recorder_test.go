@@ -19,6 +19,7 @@ import (
 
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
+// draft returns a valid draft, changed by the given functions.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}

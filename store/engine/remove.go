@@ -9,8 +9,8 @@ const (
 	removeWithJob = 200
 	maxRemoved    = 1000 // attempts and dependency rows that one transaction may remove
 	removeStep    = 500  // attempts, or dependency rows, of a removed job that one step removes
-	// removeBytes bounds the output removed from the database. The attempt that reaches the bound is the last one to
-	// be removed.
+	// removeBytes limits the bytes of output and results that one step removes from the database. The step ends
+	// with the attempt that reaches the limit.
 	removeBytes = 1 << 20
 )
 
@@ -39,7 +39,8 @@ func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
 	return a
 }
 
-// removeAttempts deletes attempts of a job, and adds their output files to the table garbage.
+// removeAttempts deletes the first attempts of a job, as described by a. It adds their output files to the
+// table garbage.
 func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 	if a.count == 0 {
 		return

@@ -74,6 +74,7 @@ type storedSchedule struct {
 	bytes int64 // bytes that count toward the user's quota
 }
 
+// storedSchedule reads these columns.
 func (t *Tx) storedSchedule(name string) (s storedSchedule) {
 	database.First(t, func(r database.Row) { s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)} },
 		`SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)

@@ -12,8 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// countChangedRows counts the rows that each transaction changes. The function most returns the highest count
-// of rows since its last call, and how many transactions changed rows.
+// countChangedRows counts the rows that each transaction changes. The result most is a function: it returns the
+// highest number of rows that a transaction has changed since its last call, and how many transactions have
+// changed any.
 func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
@@ -44,7 +45,7 @@ func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transact
 	}
 }
 
-// stage sends n jobs as frames of a batch. If named is set, the jobs have chosen ids.
+// stage sends n jobs to a batch, 1,000 in each frame. If named is set, the jobs have ids that a user chose.
 func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {

@@ -77,7 +77,6 @@ func (t *Tx) removableParts(uid int, needed int64, limit int) (list []removableP
 	return list, false
 }
 
-// removeParts removes parts of a user's jobs.
 func (t *Tx) removeParts(uid int, list []removablePart) {
 	for _, part := range list {
 		if part.attempt == 0 {

@@ -12,7 +12,8 @@ import (
 // HasSeveralUsers implements rules.UserTurns. It reports whether several users may have open lanes in a queue.
 func (t *Tx) HasSeveralUsers(q *rules.Queue) bool { return t.s.mem.lanes.Queue(q.Name).Shared() }
 
-// EachContender implements rules.UserTurns. It calls each for the best open lane of every user in a queue.
+// EachContender implements rules.UserTurns. It calls the function each for the best open lane of every user in
+// a queue.
 func (t *Tx) EachContender(q *rules.Queue, each func(l *rules.Lane, served int64)) {
 	ls := t.s.mem.lanes
 	ls.Contenders(ls.Queue(q.Name), each)
@@ -43,6 +44,7 @@ func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn)
 	}
 }
 
+// setLastTurn sets the number of a user's last turn in a queue.
 func (t *Tx) setLastTurn(q *lanes.Queue, uid int, at int64) {
 	old := q.LastTurns[uid]
 	if q.LastTurns == nil {

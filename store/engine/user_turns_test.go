@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// After a change by another node, a node reads again only the lanes of the users concerned. One query is enough
+// After another node has changed lanes, a node reads only the lanes of their users again. One query is enough
 // for several users, or for all.
 func TestChangedLanesTakeOneQuery(t *testing.T) {
 	var changed, all []int

@@ -41,9 +41,9 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// trimEveryKind runs a job until it has as many records as are always kept. TrimOutputs removes the outputs of
-// these attempts. One more attempt ends without room in the user's quota, so the record of the first attempt is
-// removed.
+// trimEveryKind lets a job fail until it has store.KeptAttemptRecords attempt records, and removes their
+// outputs with TrimOutputs. When one more attempt fails, the user's quota is exceeded. So the record of that
+// attempt replaces the oldest one.
 func trimEveryKind(t *testing.T, s *Store) {
 	t.Helper()
 	seq := enqueueFor(t, s, 0, 1)[0]

@@ -24,7 +24,8 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// laneFaults compares all lanes in memory with the tables.
+// laneFaults compares the lanes, queues and counts in memory with the tables. It returns an error if they
+// differ.
 func (e *Engine) laneFaults() error {
 	for e.rechecks.DirtyGateCount() > 0 {
 		if err := e.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
@@ -44,8 +45,8 @@ func (e *Engine) laneFaults() error {
 	})
 }
 
-// all returns all lanes. It reads lanes without demands from the writer's memory, and
-// lanes with demands from their table.
+// all returns all lanes, and the text of each lane's demands, by id. It takes lanes without demands from the
+// writer's memory, and lanes with demands from their table.
 func (t *Tx) all() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -334,8 +335,8 @@ func (t *Tx) anything(dice *rand.Rand) (err error) {
 	return err
 }
 
-// walks compares engines with the model in n random walks, which are sequences of random operations. open opens
-// an engine repeatedly on the same database.
+// walks compares engines with the model in n random walks, which are sequences of random operations. The
+// function that open returns opens an engine, each time on the same database.
 func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
 	checks ...func(*Engine) error) {
 	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// reading lists the operations of the writer that only read.
+// reading contains the operations that only read, but need the writer's memory.
 var reading = map[string]func(context.Context, *Store) error{
 	"WaitReasons": func(ctx context.Context, s *Store) error { _, err := s.WaitReasons(ctx, []int64{1}); return err },
 	"Simulate":    func(ctx context.Context, s *Store) error { _, err := s.Simulate(ctx, 1); return err },

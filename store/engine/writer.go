@@ -37,7 +37,7 @@ const (
 type Tx struct {
 	database.Conn
 	hasBegun      bool
-	s             *Engine
+	s             *Engine         // the engine that runs the transaction
 	startTime     queue.Millis    // time at the start of the transaction
 	rules         rules.Rules     // rules that carry out the operations
 	memoryAtStart memory          // copy of the writer's memory at the start; shares its leases
@@ -73,7 +73,7 @@ type (
 
 // leaseChanges are the leases that a transaction has changed.
 type leaseChanges struct {
-	leased   bool    // true if the transaction changed leases
+	leased   bool    // true if the list of reserved leases may have changed
 	leases   []int64 // jobs whose leases changed
 	leasedBy []int64 // nodes whose reserved leases changed
 }
@@ -90,7 +90,7 @@ type forecast struct {
 // txWork measures how much work a transaction has done.
 type txWork struct {
 	removedRows    int   // number of attempts and dependency rows removed
-	examinedCount  int   // number of outputs and inputs that TrimUserData read to free space
+	examinedCount  int   // number of outputs and inputs that TrimUserData has read to free space
 	readBytes      int   // bytes of the rows of jobs that were read
 	carriedAtStart int64 // value of Conn.ArgumentBytes at the start of the transaction
 }
@@ -149,8 +149,8 @@ func (e *Engine) FailFromRead(err error) {
 }
 
 // commit carries out a group in one transaction and replies to each operation. The result remaining holds the
-// operations that have no reply yet. They are left for the next commit or, if err is not nil, the database is
-// broken.
+// operations that have no reply yet. If err is nil, they are left for the next commit. Otherwise, the database
+// is broken.
 func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 	if err := e.backend.BeforeCommit(); err != nil {
 		return group, err
@@ -210,12 +210,14 @@ func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 	return nil, nil
 }
 
+// refuseGroup replies to each operation of a group with an error.
 func (e *Engine) refuseGroup(group []*op, err error) {
 	for _, o := range group {
 		o.result <- err
 	}
 }
 
+// replyToGroup sends the operations of a committed group their results, and the waiting claim its jobs.
 func (e *Engine) replyToGroup(group []*op, grant *claimResult) {
 	for _, o := range group {
 		o.result <- o.err
@@ -304,7 +306,7 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 		}
 		n++
 		o.err = o.run(t)
-		failed := cmp.Or(t.err, t.rules.Err()) // of any kind: even a rejection, since no statement can follow it
+		failed := cmp.Or(t.err, t.rules.Err()) // even after a rejection, no statement can follow
 		o.err = cmp.Or(failed, o.err)
 		ended := time.Now()
 		if o.class == Urgent {
@@ -382,6 +384,7 @@ func (t *Tx) number(sql string, args ...any) int64 {
 	return n
 }
 
+// rollback undoes the transaction, in the database and in the writer's memory.
 func (t *Tx) rollback() {
 	if t.hasBegun {
 		t.Conn.Rollback()

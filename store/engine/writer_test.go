@@ -52,7 +52,8 @@ func awaitWaiting(t *testing.T, s *Store, n int) {
 	}
 }
 
-// countTransactions counts the transactions of a store from this call on. count returns their number.
+// countTransactions counts the transactions of a store. The function count returns how many there were since
+// its last call.
 func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
