@@ -24,9 +24,9 @@ type Backend interface {
 	// decides whether it is tried again.
 	BeginTx(t *Tx) error
 	// A lease is reserved while its attempt is not known to have started. ReadReservations adds a statement to
-	// all. It reads the reserved leases that are stored outside of the table meta. WriteReservations stores the
-	// reserved leases. If the list in meta must change, changed is true and inMeta is the new list. The writer
-	// calls both inside a transaction, or while it loads its cache.
+	// the batch all, which reads the reserved leases that are stored outside of the table meta.
+	// WriteReservations stores the reserved leases. If the list in meta must change, changed is true and inMeta
+	// is the new list. The writer calls both inside a transaction, or while it loads its cache.
 	ReadReservations(all *database.QueryBatch, read func(database.Row))
 	WriteReservations(t *Tx) (inMeta string, changed bool, err error)
 	// OnCommit is called by the writer after each commit; changed reports whether the row of meta changed.

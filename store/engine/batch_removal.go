@@ -12,7 +12,7 @@ import (
 func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
 	err := e.Do(ctx, Prompt, func(t *Tx) error {
-		b, open := t.s.mem.openBatch(uid, name)
+		b, open := t.s.mem.findOpenBatch(uid, name)
 		if n = b.number; !open {
 			return nil
 		}

@@ -171,7 +171,8 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	for _, name := range slices.Compact(t.delta.lanes) {
 		lane := deltaLane{Queue: name.Queue, UID: name.UID}
 		if l := m.lanes.Plain[name]; l != nil {
-			if lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy; m.unknownUser(l) {
+			lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy
+			if m.closedForUnknownUser(l) {
 				lane.ClosedBy = rules.Open
 			}
 		}
@@ -188,7 +189,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 
 // addLeases adds the leases that the transaction changed or ended, and the jobs that it changed in other ways.
 func (d *cacheDelta) addLeases(t *Tx) {
-	seqs := slices.Clone(t.leases)
+	seqs := slices.Clone(t.leaseSeqs)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
 	groupOf := map[leaseGroupKey]int{}
@@ -272,7 +273,7 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	s.watchForeignTimer(t.startTime, n.EarliestTimer)
 	s.minute.Apply(&n.Delta)
 	if max(len(s.foreignChanges.seqs), len(s.foreignChanges.uids)) > maxForeignNotices {
-		s.foreignChanges = foreignChanges{hasChanges: true}
+		s.foreignChanges = foreignChanges{anyJob: true}
 	}
 	return nil
 }

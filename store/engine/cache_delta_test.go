@@ -32,7 +32,7 @@ func (m *mirroredNode) OnCommit(changed bool) {
 		return
 	}
 	m.difference = m.inMirror(func(t *Tx) error {
-		if m.mirror.foreignChanges.hasChanges {
+		if m.mirror.foreignChanges.anyJob {
 			m.reloads++
 		} else {
 			m.appliedDeltas++
@@ -45,7 +45,7 @@ func (m *mirroredNode) OnCommit(changed bool) {
 // transaction is then undone.
 func (m *mirroredNode) inMirror(f func(t *Tx) error) (fErr error) {
 	errUndo := errors.New("looked")
-	m.setQuota()
+	m.copyQuota()
 	err := m.mirror.Do(context.Background(), Urgent, func(t *Tx) error {
 		fErr = f(t)
 		return errUndo
@@ -57,9 +57,9 @@ func (m *mirroredNode) inMirror(f func(t *Tx) error) (fErr error) {
 	return fErr
 }
 
-// setQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
+// copyQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
 // setting separately.
-func (m *mirroredNode) setQuota() {
+func (m *mirroredNode) copyQuota() {
 	o := &m.mirror.mem
 	if o.maxLeasedPerUser == m.mem.maxLeasedPerUser {
 		return
@@ -73,8 +73,8 @@ func (m *mirroredNode) setQuota() {
 	}
 }
 
-// staleLeases returns an error if the second node's copy of a leased job has outdated values.
-func (m *mirroredNode) staleLeases(t *Tx) (wrong error) {
+// checkLeases returns an error if the second node's copy of a leased job has outdated values.
+func (m *mirroredNode) checkLeases(t *Tx) (wrong error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
 			j.Shortages, j.RunnerCrashes,
@@ -183,12 +183,12 @@ func lanesIn(m *memory) map[lanes.Name]int64 {
 	return list
 }
 
-// mirroredWalks compares two nodes of a database in random walks. The function that open returns opens both
+// runMirroredWalks compares two nodes of a database in random walks. The function that open returns opens both
 // nodes, each time on the same database. The first node makes all changes. The second node applies them only in
 // its own transactions.
-func mirroredWalks(t *testing.T, n int,
+func runMirroredWalks(t *testing.T, n int,
 	open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
-	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
+	runWalks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
 		at := open(t)
 		var m *mirroredNode
 		t.Cleanup(func() {
@@ -213,11 +213,12 @@ func mirroredWalks(t *testing.T, n int,
 			if err := t.rules.OpenLanes(); err != nil {
 				return err
 			}
-			lanes, demands, err := t.all()
+			lanes, demands, err := t.readAllLanes()
 			if err != nil {
 				return err
 			}
-			return errors.Join(m.staleLeases(t), t.jobsOutOfLane(lanes, demands), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+			return errors.Join(m.checkLeases(t), t.checkJobLanes(lanes, demands), t.checkClosedLanes(lanes),
+				t.checkQueues(lanes))
 		}))
 	})
 }

@@ -51,7 +51,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			enqueueOn(t, s, important, engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft())
 			jobs := claimOn(t, s, 3)
 			if _, err := s.Exchange(t.Context(), store.Report{Releases: []queue.Lease{jobs[0].Lease()},
-				Settlements: []store.Settlement{completedOn(s, &jobs[1])}}); err != nil {
+				Settlements: []store.Settlement{completionOn(s, &jobs[1])}}); err != nil {
 				t.Fatal(err)
 			}
 			s.SetPrefetchThreshold(1)
@@ -61,12 +61,12 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			// immediately.
 			var ends []store.Settlement
 			if early {
-				ends = []store.Settlement{completedOn(s, &jobs[2])}
+				ends = []store.Settlement{completionOn(s, &jobs[2])}
 			}
 			err = s.DoExpecting(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
 				expected = t.HasPrefetch()
 				for _, i := range c.ended {
-					if _, err := t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{completedOn(s,
+					if _, err := t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{completionOn(s,
 						&jobs[i])}}); err != nil {
 						return err
 					}

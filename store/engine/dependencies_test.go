@@ -49,7 +49,7 @@ func awaitUndecided(t *testing.T, s *Store, want int64) {
 // gets another uid between two notes.
 func TestNotesOfAParentStayInOrder(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	ownedBy(t, s, 7, "alice", 1)
+	enqueueWithOwner(t, s, 7, "alice", 1)
 	first, second := reviveParent(t, s)
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
 	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
@@ -64,7 +64,7 @@ func TestNotesOfAParentStayInOrder(t *testing.T) {
 
 // If a parent is cancelled and retried repeatedly, a limited number of notes about it is stored, and the last
 // note decides.
-func TestTogglingLeavesLittleToDo(t *testing.T) {
+func TestRepeatedRetriesStoreFewNotes(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	first, _ := reviveParent(t, s)
 	for range 20 {

@@ -58,7 +58,7 @@ type Engine struct {
 	// is in progress.
 	commitStart atomic.Pointer[time.Time]
 	txCarryover
-	measured
+	statisticsCaches
 	foreignWork
 	ops writequeue.Queue[*op] // operations that wait for a commit
 	callerState
@@ -88,8 +88,8 @@ type txCarryover struct {
 	prewriteFailed  bool   // the last transaction ended with errPrewrite
 }
 
-// measured holds cached statistics of attempts and run times.
-type measured struct {
+// statisticsCaches holds cached statistics of attempts and run times.
+type statisticsCaches struct {
 	minute           statistics.Cache    // statistics of the current minute; writer only
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
@@ -117,11 +117,11 @@ type callerState struct {
 	waiter  *waiter // the claim that waits for a runnable job; nil if none waits
 }
 
-// foreignChanges lists the jobs that other nodes have changed. If hasChanges is true, any job may have changed.
+// foreignChanges lists the jobs that other nodes have changed. If anyJob is true, any job may have changed.
 type foreignChanges struct {
-	seqs       []int64
-	uids       []int // users whose counts changed with the jobs
-	hasChanges bool
+	seqs   []int64
+	uids   []int // users whose counts changed with the jobs
+	anyJob bool
 }
 
 // memory is the writer's cache of the database, so that most operations need no query.

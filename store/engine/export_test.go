@@ -16,18 +16,18 @@ import (
 // Tests in package engine_test open stores of both backends. This file exports to them the functions that they
 // use from the engine and from the internal tests.
 var (
-	Draft          = draft
-	Completed      = completed
-	DefaultOrder   = defaultOrder
-	Fixture        = fixture
-	Walks          = walks
-	MirroredWalks  = mirroredWalks
-	MakeForgetful  = makeForgetful
-	EveryOperation = everyOperation
-	CompleteOne    = completeOne
-	PromoteAll     = promoteAll
-	StatisticsOf   = statisticsOf
-	EnqueueIn      = enqueueIn
+	Draft                  = draft
+	Completed              = completionOf
+	DefaultOrder           = defaultOrder
+	Fixture                = fixture
+	Walks                  = runWalks
+	MirroredWalks          = runMirroredWalks
+	SimulateForeignCommits = simulateForeignCommits
+	EveryOperation         = callEveryOperation
+	CompleteOne            = completeOne
+	PromoteAll             = promoteAll
+	StatisticsOf           = statisticsOf
+	EnqueueIn              = enqueueInTx
 )
 
 // Wrap returns a Store of the internal tests for the engine of any store.
@@ -153,8 +153,8 @@ func (e *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 				t.Error(err)
 			}
 			tx.Conn, trips = c.Conn, c.trips
-			if openUsers(e.mem.lanes, q) != users {
-				t.Errorf("%d of %d users have open lanes", openUsers(e.mem.lanes, q), users)
+			if countOpenUsers(e.mem.lanes, q) != users {
+				t.Errorf("%d of %d users have open lanes", countOpenUsers(e.mem.lanes, q), users)
 			}
 			return nil
 		})
@@ -171,14 +171,14 @@ func (e *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 	return changed, refresh(e.mem.lanes.MarkStale)
 }
 
-// openUsers returns the number of users with open lanes in a queue.
-func openUsers(ls *lanes.Lanes, q *lanes.Queue) (n int) {
+// countOpenUsers returns the number of users with open lanes in a queue.
+func countOpenUsers(ls *lanes.Lanes, q *lanes.Queue) (n int) {
 	ls.Contenders(q, func(*rules.Lane, int64) { n++ })
 	return n
 }
 
-// enqueueIn enqueues a job within a transaction.
-func enqueueIn(t *Tx, j queue.Job) error {
+// enqueueInTx enqueues a job within a transaction.
+func enqueueInTx(t *Tx, j queue.Job) error {
 	list, err := encodeAllTexts([]queue.Job{j})
 	if err != nil {
 		return err

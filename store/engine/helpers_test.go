@@ -176,8 +176,8 @@ func reportStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
 	}
 }
 
-// completedOn returns the settlement of a leased job that has completed.
-func completedOn(s *postgres.Store, j *queue.Job) store.Settlement {
+// completionOn returns the settlement of a leased job that has completed.
+func completionOn(s *postgres.Store, j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
@@ -217,7 +217,7 @@ func enqueueForUsers(t *testing.T, s *postgres.Store, users, times int, demands 
 	}
 }
 
-// lock returns the list of demands of a job that needs only a lock. n is the limit of the lock.
-func lock(key string, n int) []queue.Demand {
+// lockDemands returns the list of demands of a job that needs only a lock. n is the limit of the lock.
+func lockDemands(key string, n int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
 }

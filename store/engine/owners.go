@@ -15,10 +15,10 @@ import (
 
 // Limits of one transaction that disowns jobs, which means that it moves them to another uid.
 const (
-	// disownJobs limits the jobs that the transaction changes. It also limits the keys and the batch names that
+	// maxDisownedJobs limits the jobs that the transaction changes. It also limits the keys and the batch names that
 	// it deletes.
-	disownJobs  = 250
-	disownReads = 5000 // limit of the jobs that the transaction reads
+	maxDisownedJobs = 250
+	maxDisownReads  = 5000 // limit of the jobs that the transaction reads
 )
 
 // disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
@@ -124,14 +124,14 @@ func (t *Tx) disownStep(d *disownment) error {
 	batches, err := t.ExecCount(
 		`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
 		int64(d.uid))
-	if err != nil || keys == disownJobs || batches == disownJobs {
+	if err != nil || keys == maxDisownedJobs || batches == maxDisownedJobs {
 		return err
 	}
 	m := &t.s.mem
 	var list []rules.Job
 	scanned, upTo := 0, d.beforeSeq
 	err = t.Query(func(r database.Row) (bool, error) {
-		if len(list) == disownJobs || scanned == disownReads {
+		if len(list) == maxDisownedJobs || scanned == maxDisownReads {
 			upTo = r.Num(0)
 			return false, nil
 		}
@@ -142,7 +142,7 @@ func (t *Tx) disownStep(d *disownment) error {
 		return true, nil
 	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo,
 		d.beforeSeq,
-		int64(disownReads+1))
+		int64(maxDisownReads+1))
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ type prewrite struct {
 
 // prewrittenAttempt identifies a row of the table attempts that was written as a prediction.
 type prewrittenAttempt struct {
-	settlement *store.Settlement
-	runs       int // number of the attempt, which is the job's StartedAttempts
+	settlement    *store.Settlement
+	attemptNumber int // number of the attempt, which is the job's StartedAttempts
 }
 
 // errPrewrite ends a transaction whose prewritten rows the rules did not confirm, or that would read such a
@@ -110,7 +110,7 @@ func (p *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, erro
 	if !found {
 		return false, nil
 	}
-	if written.settlement != e || written.runs != j.StartedAttempts {
+	if written.settlement != e || written.attemptNumber != j.StartedAttempts {
 		return false, errPrewrite
 	}
 	delete(p.attempts, e.Seq)

@@ -64,7 +64,7 @@ func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, erro
 // drafts as the last frame.
 func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
-		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
+		if _, open := t.s.mem.findOpenBatch(r.UID, r.Batch); open {
 			return t.commitBatch(r, list)
 		}
 		if t.isDiscarded(r) {

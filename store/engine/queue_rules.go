@@ -60,7 +60,7 @@ func (t *Tx) resumeQueues() (more bool, err error) {
 			continue
 		}
 		t.setRule(q, q.Rule.WithoutPause())
-		t.record(queue.EventAudit, nil, queue.EventDetail{Verb: "queue.resume", Target: q.Name})
+		t.recordEvent(queue.EventAudit, nil, queue.EventDetail{Verb: "queue.resume", Target: q.Name})
 	}
 	return false, t.err
 }

@@ -31,7 +31,7 @@ func draft(set ...func(*queue.Job)) queue.Job {
 
 func openStore(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultOrder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	everyOperation(t, s)
+	callEveryOperation(t, s)
 	holdDamagedJob(t, s)
 	dropDamagedBatch(t, s)
 	detachDamagedFrame(t, s)

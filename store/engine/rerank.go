@@ -98,8 +98,8 @@ func (e *Engine) Rerank(ctx context.Context) (more bool, err error) {
 		if at.state == 0 {
 			return false, nil
 		}
-		list, err := t.jobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`, int64(at.state),
-			at.seq)
+		list, err := t.readJobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`,
+			int64(at.state), at.seq)
 		if err != nil {
 			return false, err
 		}

@@ -69,7 +69,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
 		err = s.Do(t.Context(), Urgent, func(t *Tx) error {
-			b, _ := t.s.mem.openBatch(0, "e")
+			b, _ := t.s.mem.findOpenBatch(0, "e")
 			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.number)
 			return err
 		})
@@ -223,7 +223,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s := openStore(t, dir)
 	stage(t, s, "a", 3000, true)
 	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
-		b, _ := t.s.mem.openBatch(0, "a")
+		b, _ := t.s.mem.findOpenBatch(0, "a")
 		t.markBatchRemoved(b)
 		t.removeNextFrame(b.number)
 		return nil
@@ -274,7 +274,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	if _, err := s.Promote(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if rows, n := most(); rows > removeStep+10 || n != 1 {
+	if rows, n := most(); rows > removedPerStep+10 || n != 1 {
 		t.Errorf("a step changed %d rows in %d transactions", rows, n)
 	}
 	s.Close()
@@ -282,7 +282,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	most = countChangedRows(t, s)
 	most()
 	promoteAll(t, s)
-	if rows, n := most(); rows > removeStep+10 || n < 4+100*60_000/(removeBytes+60_000) {
+	if rows, n := most(); rows > removedPerStep+10 || n < 4+100*60_000/(maxRemovedBytes+60_000) {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
@@ -315,7 +315,7 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 		nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}
-	if rows, _ := most(); rows > maxRemoved+4*jobs+10 {
+	if rows, _ := most(); rows > maxRemovedPerTx+4*jobs+10 {
 		t.Errorf("%d rows were changed", rows)
 	}
 	promoteAll(t, s)

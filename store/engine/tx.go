@@ -73,9 +73,9 @@ func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	return j, err
 }
 
-// jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
+// readJobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
 // table, its condition and its order.
-func (t *Tx) jobs(limit int, from string, args ...any) ([]rules.Job, error) {
+func (t *Tx) readJobs(limit int, from string, args ...any) ([]rules.Job, error) {
 	return database.Rows(t, func(r database.Row) rules.Job { return records.ReadRulesJob(r, records.HeadColumns) },
 		`SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 }
@@ -156,9 +156,9 @@ func (t *Tx) PutProgress(j *rules.Job) error {
 // retention applies to the job.
 func (t *Tx) subtractOutput(seq, bytes int64) {
 	if l := t.Lease(seq); l != nil {
-		with := *l
-		with.Job.OutputBytes -= bytes
-		t.PutLease(&with)
+		changed := *l
+		changed.Job.OutputBytes -= bytes
+		t.PutLease(&changed)
 	}
 	name, kept := "", false
 	database.First(t, func(r database.Row) { // if the job was removed, there is no row and nothing to change
@@ -230,8 +230,8 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 		n, int64(t.startTime), string(kind), j.Seq, j.ID, int64(state), string(detail), uidOrNull(j.RestrictedToUID()))
 }
 
-// record adds an event about a job, or about none if j is nil.
-func (t *Tx) record(kind queue.EventKind, j *queue.Job, d queue.EventDetail) error {
+// recordEvent adds an event about a job, or about none if j is nil.
+func (t *Tx) recordEvent(kind queue.EventKind, j *queue.Job, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	t.err = cmp.Or(t.err, err)
 	return t.AddEvent(kind, j, 0, raw)
@@ -292,11 +292,11 @@ func (t *Tx) Lease(seq int64) *rules.Lease {
 
 // PutLease implements rules.Leases. It stores a lease, and replaces an earlier one of the same job.
 func (t *Tx) PutLease(l *rules.Lease) {
-	t.leased = true
+	t.reservationsChanged = true
 	leases, seq := t.s.mem.leases, l.Job.Seq
 	old := leases[seq]
 	leases[seq] = l
-	t.leases = append(t.leases, seq)
+	t.leaseSeqs = append(t.leaseSeqs, seq)
 	t.noteReservedChange(l)
 	if old != nil {
 		t.noteReservedChange(old)
@@ -317,10 +317,10 @@ func (t *Tx) PutLease(l *rules.Lease) {
 
 // DeleteLease implements rules.Leases. It deletes a lease.
 func (t *Tx) DeleteLease(l *rules.Lease) {
-	t.leased = t.leased || !l.Running
+	t.reservationsChanged = t.reservationsChanged || !l.Running
 	leases := t.s.mem.leases
 	delete(leases, l.Job.Seq)
-	t.leases = append(t.leases, l.Job.Seq)
+	t.leaseSeqs = append(t.leaseSeqs, l.Job.Seq)
 	t.noteReservedChange(l)
 	t.adjustUsedUnits(l, -1)
 	t.countLease(&l.Job, -1)
@@ -329,8 +329,8 @@ func (t *Tx) DeleteLease(l *rules.Lease) {
 
 // noteReservedChange records the node of a changed lease, if the attempt is not known to have started.
 func (t *Tx) noteReservedChange(l *rules.Lease) {
-	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.leasedBy, node) {
-		t.leasedBy = append(t.leasedBy, node)
+	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.changedNodes, node) {
+		t.changedNodes = append(t.changedNodes, node)
 	}
 }
 

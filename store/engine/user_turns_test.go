@@ -14,9 +14,9 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 	for _, users := range []int{4, 40} {
 		url := pgserver.Shared(t).Create(t)
 		a, b := openPriorityNode(t, url, "a"), openPriorityNode(t, url, "b")
-		enqueueForUsers(t, a, users, 3, lock("l", 10000))
+		enqueueForUsers(t, a, users, 3, lockDemands("l", 10000))
 		claimOn(t, a, users)
-		enqueueForUsers(t, b, 1, 1, lock("l", 10000))
+		enqueueForUsers(t, b, 1, 1, lockDemands("l", 10000))
 		claimOn(t, a, 0)
 		one, every := a.RefreshTrips(t, users)
 		changed, all = append(changed, one), append(all, every)
