@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// insertLastAttempt inserts a row for the last attempt of a completed job when the job changes to another state.
+// insertLastAttempt gives the last attempt of a completed job its own row when the job changes to another
+// state. Until then, the job's row holds this attempt.
 func (t *Tx) insertLastAttempt(j *rules.Job) {
 	var a queue.Attempt
 	found := false
@@ -19,7 +20,6 @@ func (t *Tx) insertLastAttempt(j *rules.Job) {
 	j.LastAttempt = ""
 }
 
-// insertAttempt inserts a row for an attempt.
 func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 	t.WriteRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -28,7 +28,7 @@ func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		string(a.Reason), a.Error, records.BoolToInt(a.Counted), a.CPUTime.Microseconds(), a.PeakRSS, int64(a.Leftovers),
 		a.DroppedBytes,
 		orNull(a.Output), orNull(a.OutputRef), a.OutputBytes)
-	// Write the values that few attempts have with a second statement.
+	// Few attempts have these values, so they are written with a second statement.
 	if len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0 {
 		t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
 			orNull(string(a.Result)), orNull(a.ResultError), a.PeakTasks, seq, int64(a.Number))

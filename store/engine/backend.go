@@ -12,8 +12,8 @@ import (
 
 // Backend provides what differs between the databases of an engine, apart from their connections and their disk
 // space. Goroutines that read call the methods of reads.Database. The writer, which is the goroutine that holds
-// the right to write, calls all other methods. These calls are outside of a transaction if the method's comment
-// does not say otherwise.
+// the right to write, calls all other methods. A call is outside of any transaction, unless the method's
+// comment says otherwise.
 type Backend interface {
 	reads.Database
 	// BeforeCommit is called by the writer before it carries out a group of operations, which is committed in
@@ -23,10 +23,10 @@ type Backend interface {
 	// changes that other nodes have committed. After an error, the group is rolled back; the kind of the error
 	// decides whether it is tried again.
 	BeginTx(t *Tx) error
-	// A lease is reserved while its attempt is not known to have started. ReadReservations adds a statement
-	// that reads the reserved leases stored outside of the table meta. WriteReservations stores the reserved
-	// leases. If the list in meta must change, changed is true and inMeta is the new list. The writer calls
-	// both inside a transaction, or while it loads its cache.
+	// A lease is reserved while its attempt is not known to have started. ReadReservations adds a statement to
+	// the batch all, which reads the reserved leases that are stored outside of the table meta.
+	// WriteReservations stores the reserved leases. If the list in meta must change, changed is true and inMeta
+	// is the new list. The writer calls both inside a transaction, or while it loads its cache.
 	ReadReservations(all *database.QueryBatch, read func(database.Row))
 	WriteReservations(t *Tx) (inMeta string, changed bool, err error)
 	// OnCommit is called by the writer after each commit; changed reports whether the row of meta changed.
@@ -47,8 +47,8 @@ type Backend interface {
 // ReadTimeout is the usual time limit of a read.
 const ReadTimeout = 2 * time.Second
 
-// DiskSpace provides what differs between the databases in the use of disk space. Only DatabaseBytes is
-// called on any goroutine; the writer calls the other methods.
+// DiskSpace provides what differs between the databases in the use of disk space. Any goroutine may call
+// DatabaseBytes and OnSpaceFreed. Only the writer calls the other methods.
 type DiskSpace interface {
 	// DatabaseBytes returns the size of the database, or 0 if it is unknown.
 	DatabaseBytes() int64
@@ -60,8 +60,7 @@ type DiskSpace interface {
 	// ReleaseReserve releases disk space from the reserve, and reports whether it has released any. If whole is
 	// false, the last part of the reserve remains, for operations that free space.
 	ReleaseReserve(whole bool) bool
-	// OnSpaceFreed is called after jobs or outputs were removed, on the goroutine of the caller that removed
-	// them.
+	// OnSpaceFreed is called after jobs or outputs were removed.
 	OnSpaceFreed()
 }
 
@@ -73,8 +72,9 @@ type SharedDatabase interface {
 	// expected number of rows. If readNow is true, it also reads the rows immediately, because later statements
 	// would delay them.
 	StartLaneQuery(query string, args []any, want int, readNow bool) (EarlyRows, error)
-	// ReadLanes reads the next jobs of several lanes in one round trip: up to size jobs of each, with
-	// records.WholeColumns, and the head that follows them. The result has one element for each start.
+	// ReadLanes reads the next jobs of several lanes in one round trip: the columns records.WholeColumns of up
+	// to size jobs of each, and the head of the job that follows them. The result has one element for each
+	// start.
 	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.Lane, error)
 	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes them to the callback
 	// each: the first perUser lanes of each user. It skips lanes whose ids are in closedHere. If uids is nil,
@@ -85,8 +85,9 @@ type SharedDatabase interface {
 	// StoreDelta stores the cache delta of the commit with the number commit, for the other nodes. An empty
 	// delta makes them reload.
 	StoreDelta(t *Tx, commit int64, delta []byte) error
-	// TakeSubmission calls enqueue for a submission, and deletes the submission. If the submission no longer
-	// exists, another service has enqueued it, and TakeSubmission reports a duplicate.
+	// TakeSubmission calls enqueue for a submission, a job that a client has written to the database, and
+	// deletes the submission. If the submission no longer exists, another service has enqueued it, and
+	// TakeSubmission reports a duplicate.
 	TakeSubmission(t *Tx, r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error)
 	// OwnDeletableOutputs returns up to limit output files that this node must delete: its own files, and those of
 	// nodes that are no longer members.

@@ -20,10 +20,10 @@ import (
 // its files, and never runs out of disk space.
 type Store struct {
 	*Engine
-	conn       *sqlitedb.Conn // the writer's connection
-	path       string
-	highWater  sqlitedb.HighWaterFile
-	readBudget time.Duration // how long a read may take
+	conn        *sqlitedb.Conn // the writer's connection
+	path        string
+	highWater   sqlitedb.HighWaterFile
+	readTimeout time.Duration // how long a read may take
 
 	connsMu   sync.Mutex
 	readConns []*sqlitedb.Conn // all connections for reading; guarded by connsMu
@@ -31,19 +31,19 @@ type Store struct {
 
 // Options are the parameters of Open.
 type Options struct {
-	Dir   string
-	Order queue.Order
-	Log   *slog.Logger
+	Dir       string
+	RankOrder queue.Order // the settings from which ranks are computed
+	Log       *slog.Logger
 }
 
 // Open opens the database in a directory. It creates a missing database.
 func Open(ctx context.Context, o Options) (*Store, error) {
-	s := &Store{path: filepath.Join(o.Dir, sqlitedb.DatabaseName), readBudget: ReadTimeout}
+	s := &Store{path: filepath.Join(o.Dir, sqlitedb.DatabaseName), readTimeout: ReadTimeout}
 	var err error
 	if s.conn, err = sqlitedb.OpenWriter(s.path); err != nil {
 		return nil, err
 	}
-	s.Engine = New(Config{Backend: fileBackend{s}, Space: fileBackend{s}, Order: o.Order, Log: o.Log})
+	s.Engine = New(Config{Backend: fileBackend{s}, Space: fileBackend{s}, Order: o.RankOrder, Log: o.Log})
 	if err = sqlitedb.CheckUsable(s.conn, o.Dir); err == nil {
 		err = sqlitedb.Migrate(s.conn, database.Migrations)
 	}
@@ -55,7 +55,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s.AllowWrites()
 	if err == nil {
-		err = s.Start(ctx, o.Order, nil)
+		err = s.Start(ctx, o.RankOrder, nil)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -113,7 +113,7 @@ func (s fileBackend) MayBlameOtherStatement(error) bool { return false }
 
 func (s fileBackend) OnFailure() {}
 
-func (s fileBackend) ReadTimeout() time.Duration { return s.readBudget }
+func (s fileBackend) ReadTimeout() time.Duration { return s.readTimeout }
 
 func (s fileBackend) ReadTimeoutError(budget time.Duration) error {
 	return queue.Errorf(queue.CodeUnavailable, "the read took longer than %v", budget)
@@ -135,7 +135,7 @@ func (s fileBackend) ReleaseReserve(bool) bool { return false }
 
 func (s fileBackend) OnSpaceFreed() {}
 
-// inTransaction calls do within a write transaction.
+// inTransaction calls the function do within a write transaction.
 func inTransaction(t *testing.T, s *Store, do func() error) {
 	t.Helper()
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {

@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// addBlockedJobs fills a store with about 990 jobs, times scale, that may not run. Some need the same lock that
-// is held, or a full rate. Others have their own locks, but their user is at the quota. The rest are in a
-// paused queue, or wait for a job that has not ended.
-func addBlockedJobs(t testing.TB, s *Store, scale int) {
+// addJobsThatCannotStart fills a store with about 990 jobs, times scale, that cannot start. Some need a lock that
+// another job holds, or a rate limit that is used up. Others need different free locks, but their user has
+// reached the quota. The rest are in a paused queue, or wait for a job that has not ended.
+func addJobsThatCannotStart(t testing.TB, s *Store, scale int) {
 	ctx := t.Context()
 	must := func(err error) {
 		t.Helper()
@@ -71,7 +71,7 @@ func addBlockedJobs(t testing.TB, s *Store, scale int) {
 		left -= len(jobs)
 		var r store.Report
 		for i := range jobs {
-			e := completed(&jobs[i])
+			e := completionOf(&jobs[i])
 			e.Attempt.StartedAt = s.now()
 			r.Settlements = append(r.Settlements, e)
 		}
@@ -106,7 +106,7 @@ func runBlocks(t testing.TB, s *Store, n int) {
 		}
 		var r store.Report
 		for i := range g.Jobs {
-			r.Settlements = append(r.Settlements, completed(&g.Jobs[i]))
+			r.Settlements = append(r.Settlements, completionOf(&g.Jobs[i]))
 		}
 		if _, err := s.Exchange(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -114,8 +114,8 @@ func runBlocks(t testing.TB, s *Store, n int) {
 	}
 }
 
-// Claims cost the same for any number of other users' jobs that may not run, for whatever reason.
-func TestBarredJobsCostNothing(t *testing.T) {
+// Claims cost the same for any number of other users' jobs that cannot start, for whatever reason.
+func TestJobsThatCannotStartCostNothing(t *testing.T) {
 	statements := func(s *Store) (n int64) {
 		runBlocks(t, s, 20) // prepares the statements
 		all := func() (n int64) {
@@ -133,7 +133,7 @@ func TestBarredJobsCostNothing(t *testing.T) {
 	}
 	empty := openStore(t, t.TempDir())
 	s := openStore(t, t.TempDir())
-	addBlockedJobs(t, s, 10)
+	addJobsThatCannotStart(t, s, 10)
 	without, with := statements(empty), statements(s)
 	// Allow for one more statement per ended job, which checks for dependants, and for the statements that
 	// begin a new minute of statistics.
@@ -143,8 +143,8 @@ func TestBarredJobsCostNothing(t *testing.T) {
 	expectNoFaults(t, s, "at the end")
 }
 
-// overQuota fills a store with n jobs of a user whose quota of leased jobs is used up.
-func overQuota(t testing.TB, s *Store, n int) {
+// addJobsOverQuota fills a store with n jobs of a user whose quota of leased jobs is used up.
+func addJobsOverQuota(t testing.TB, s *Store, n int) {
 	if err := s.SetMaxRunningPerUser(t.Context(), 8); err != nil {
 		t.Fatal(err)
 	}
@@ -162,16 +162,16 @@ func overQuota(t testing.TB, s *Store, n int) {
 	}
 }
 
-// BenchmarkBarred measures a block of 8 jobs in three queues: an empty one, one with 990,000 jobs that may not
-// run, and one where a million jobs of another user wait for that user's quota.
-func BenchmarkBarred(b *testing.B) {
+// BenchmarkJobsThatCannotStart measures how long a block of 8 jobs takes in three stores. One is empty, one has
+// 990,000 jobs that cannot start, and in one a million jobs of another user wait for that user's quota.
+func BenchmarkJobsThatCannotStart(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		fill func(*Store)
-	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { addBlockedJobs(b, s, 1000) }},
-		{"quota", func(s *Store) { overQuota(b, s, 1_000_000) }}} {
+	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { addJobsThatCannotStart(b, s, 1000) }},
+		{"quota", func(s *Store) { addJobsOverQuota(b, s, 1_000_000) }}} {
 		b.Run(c.name, func(b *testing.B) {
-			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: defaultOrder})
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), RankOrder: defaultOrder})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -189,7 +189,7 @@ func BenchmarkBarred(b *testing.B) {
 func BenchmarkDependants(b *testing.B) {
 	for name, children := range map[string]int{"alone": 0, "during 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {
-			s, err := Open(b.Context(), Options{Dir: b.TempDir(), Order: defaultOrder})
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), RankOrder: defaultOrder})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -213,7 +213,7 @@ func BenchmarkDependants(b *testing.B) {
 			if err != nil || len(g.Jobs) != 1 {
 				b.Fatal(len(g.Jobs), err)
 			}
-			report := store.Report{Settlements: []store.Settlement{completed(&g.Jobs[0])}}
+			report := store.Report{Settlements: []store.Settlement{completionOf(&g.Jobs[0])}}
 			if _, err := s.Exchange(b.Context(), report); err != nil {
 				b.Fatal(err)
 			}

@@ -98,14 +98,16 @@ func (m *memory) firstBatch(matches func(*batch) bool) (found batch, ok bool) {
 	return found, ok
 }
 
-// openBatch returns the user's batch of that name that accepts frames.
-func (m *memory) openBatch(uid int, name string) (batch, bool) {
+// findOpenBatch returns the user's batch of that name that accepts frames.
+func (m *memory) findOpenBatch(uid int, name string) (batch, bool) {
 	return m.firstBatch(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
+// stageFrame stores the drafts of a request as the next frame of its batch. It begins the batch if necessary.
+// list holds the encoded texts of the drafts.
 func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
-	b, open := m.openBatch(r.UID, r.Batch)
+	b, open := m.findOpenBatch(r.UID, r.Batch)
 	if !open {
 		b = batch{uid: r.UID, name: r.Batch}
 		if m.users[r.UID].batches >= store.MaxStagedBatches {
@@ -115,11 +117,11 @@ func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Re
 			return receipt, store.ErrBatchDiscarded
 		}
 	}
-	names := int64(0)
+	chosenIDs := int64(0)
 	for i := range r.Drafts {
-		names += records.BoolToInt(r.Drafts[i].ID != "")
+		chosenIDs += records.BoolToInt(r.Drafts[i].ID != "")
 	}
-	if err := t.admitFrame(&r, list, &b, names); err != nil {
+	if err := t.admitFrame(&r, list, &b, chosenIDs); err != nil {
 		return receipt, err
 	}
 	b.perQueue = maps.Clone(b.perQueue)
@@ -149,16 +151,16 @@ func (t *Tx) stageFrame(r store.Request, list []records.Texts) (receipt store.Re
 		return receipt, err
 	}
 	b.jobs += int64(len(r.Drafts))
-	b.chosenIDs += names
+	b.chosenIDs += chosenIDs
 	b.bytes += records.TotalSize(r.Drafts, list)
 	b.lastFrameAt = t.startTime
 	t.setBatch(b.number, b)
 	return receipt, nil
 }
 
-// admitFrame returns an error if a request may not add its jobs to a batch. names is the number of these jobs
+// admitFrame returns an error if a request may not add its jobs to a batch. chosenIDs is the number of these jobs
 // whose ids the user chose.
-func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names int64) error {
+func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, chosenIDs int64) error {
 	u := t.s.mem.users[r.UID]
 	switch {
 	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxJobsPerRequest:
@@ -166,7 +168,7 @@ func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names 
 	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
 		return queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
 			store.MaxStagedJobs)
-	case u.chosenIDs+names > store.MaxStagedIDs:
+	case u.chosenIDs+chosenIDs > store.MaxStagedIDs:
 		return store.ErrTooManyIDs
 	}
 	if err := cmp.Or(rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingPerUser),
@@ -180,7 +182,8 @@ func (t *Tx) admitFrame(r *store.Request, list []records.Texts, b *batch, names 
 	return nil
 }
 
-// addFrame stores drafts of a batch as one frame, and reserves the ids that the user chose for these jobs.
+// addFrame stores drafts as one frame of the batch with the number n. It reserves the ids that the user chose
+// for these jobs.
 func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt *store.Receipt) (err error) {
 	var frame []byte
 	for i := range drafts {
@@ -197,8 +200,8 @@ func (t *Tx) addFrame(n int64, drafts []queue.Job, list []records.Texts, receipt
 		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], records.TotalSize(drafts, list), frame)
 }
 
-// isDiscarded reports whether the request continues a batch that was forgotten. Without this check, the service
-// would begin a new batch of the same name, and commit it without the forgotten frames.
+// isDiscarded reports whether the request continues a batch that was discarded. Without this check, the service
+// would begin a new batch of the same name, and commit it without the earlier frames.
 func (t *Tx) isDiscarded(r store.Request) bool {
 	return t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch) != 0
 }
@@ -206,14 +209,14 @@ func (t *Tx) isDiscarded(r store.Request) bool {
 // auditBatch records an event about an uncommitted batch, because the jobs of such a batch have no events yet.
 func (t *Tx) auditBatch(b *batch, what string, jobs int64) {
 	target := store.BatchAuditTarget(b.name, what, jobs)
-	t.record(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
+	t.recordEvent(queue.EventAudit, nil, queue.EventDetail{UID: &b.uid, Verb: store.BatchAuditVerb, Target: target})
 }
 
 // commitBatch commits a batch. The drafts of r form its last frame. From then on, its jobs count as jobs of
 // the queue, and ApplyBatch moves them there.
 func (t *Tx) commitBatch(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	m := &t.s.mem
-	b, _ := m.openBatch(r.UID, r.Batch)
+	b, _ := m.findOpenBatch(r.UID, r.Batch)
 	if err := cmp.Or(t.admitQueues(r.UID, b.perQueue),
 		rules.AdmitAll(t, b.jobs+int64(len(r.Drafts)), r.MaxPending)); err != nil {
 		return receipt, err
@@ -301,7 +304,7 @@ func (e *Engine) readBatches(all *database.QueryBatch) {
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
 }
 
-// finishBatches finishes the batches that were committed before the engine was opened, and forgets uncommitted
+// finishBatches finishes the batches that were committed before the engine was opened, and discards uncommitted
 // ones. A full disk ends it early, without an error.
 func (e *Engine) finishBatches(ctx context.Context) error {
 	for {
@@ -327,15 +330,15 @@ func chosenIDsSQL(column string) string {
 // the inbox.
 func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	m := &t.s.mem
-	there := map[string]bool{}
+	taken := map[string]bool{}
 	if len(ids) == 0 {
-		return there, nil
+		return taken, nil
 	}
 	column, list := `id = ?`, strings.Join(ids, " ")
 	if len(ids) > 1 {
 		column = t.InWordsSQL("id")
 	}
-	of, args := chosenIDsSQL(column), append(make([]any, 0, 5), list)
+	query, args := chosenIDsSQL(column), append(make([]any, 0, 5), list)
 	var numbers []int64 // ids that are the seq of a job created earlier
 	for _, id := range ids {
 		if n := reads.NumberOfID(id); n > 0 && n < m.nextSeq {
@@ -343,28 +346,28 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		}
 	}
 	if len(numbers) > 0 {
-		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.InNumbersSQL("seq")+` AND id = CAST(seq AS TEXT)`,
+		query, args = query+` UNION ALL SELECT id FROM jobs WHERE `+t.InNumbersSQL("seq")+` AND id = CAST(seq AS TEXT)`,
 			append(args, database.JoinNumbers(slices.Values(numbers)))
 	}
 	if len(m.batches) > 0 {
-		of, args = of+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
+		query, args = query+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
 	}
 	if t.s.shared != nil {
-		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`,
+		query, args = query+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`,
 			append(args, list, t.submission)
 	}
-	database.Each(t, func(r database.Row) { there[r.Text(0)] = true }, of, args...)
+	database.Each(t, func(r database.Row) { taken[r.Text(0)] = true }, query, args...)
 	if len(m.batches) == 0 {
-		return there, t.err
+		return taken, t.err
 	}
 	for _, id := range ids {
 		seq := reads.NumberOfID(id)
-		if seq == 0 || there[id] || seq >= m.nextSeq {
+		if seq == 0 || taken[id] || seq >= m.nextSeq {
 			continue
 		}
 		// The id may be the seq of a job in a frame. Frames have disjoint ranges of seqs.
-		there[id] = seq <= t.number(
+		taken[id] = seq <= t.number(
 			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 	}
-	return there, t.err
+	return taken, t.err
 }

@@ -12,7 +12,7 @@ import (
 func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var n int64
 	err := e.Do(ctx, Prompt, func(t *Tx) error {
-		b, open := t.s.mem.openBatch(uid, name)
+		b, open := t.s.mem.findOpenBatch(uid, name)
 		if n = b.number; !open {
 			return nil
 		}
@@ -70,8 +70,8 @@ func (t *Tx) removeEmptyBatch(n int64) {
 	t.Exec(`DELETE FROM batches WHERE n = ?`, n)
 }
 
-// tidyBatches does one step of the upkeep of batches, which is the periodic cleanup. It forgets batches whose
-// clients have stopped sending. It reports whether there is more to do.
+// tidyBatches does one step of the periodic cleanup of batches. It discards batches whose clients have stopped
+// sending. It reports whether there is more to do.
 func (t *Tx) tidyBatches() (more bool, err error) {
 	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedNameRetention)))
 	return t.continueBatches(func(b *batch) bool {

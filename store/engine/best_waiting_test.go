@@ -63,8 +63,8 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	}
 }
 
-// If the user has more lanes than the search reads, the result is an upper bound. This holds even if the
-// heads stored for the lanes are better than all their jobs.
+// If the user has more lanes than the search reads, BestWaitingPriority returns an upper bound. This holds even
+// if the heads stored for the lanes are better than all their jobs.
 func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 	for _, order := range []queue.Order{defaultOrder, {Scheduling: queue.ByPriority}} {
 		for _, c := range []struct {
@@ -101,8 +101,7 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 	}
 }
 
-// If a user has jobs in more queues than the search reads, the result is an upper bound of the user's highest
-// priority.
+// BestWaitingPriority also returns an upper bound if a user has jobs in more queues than the search reads.
 func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for i := range reads.MaxBestLanes + 1 {

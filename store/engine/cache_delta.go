@@ -35,7 +35,7 @@ type cacheDelta struct {
 	NextSeq       int64                      `json:"s"`
 	NextEvent     int64                      `json:"e"`
 	EnqueuedTotal int64                      `json:"q"`
-	Counts        [queue.Cancelled + 1]int64 `json:"c"`
+	Counts        [queue.Cancelled + 1]int64 `json:"c"` // number of jobs by state
 	OutputBytes   int64                      `json:"o"`
 	dependencies.State
 	EmptyLanes     int64         `json:"m"`
@@ -63,10 +63,11 @@ type deltaUser struct {
 	OutputBytes int64 `json:"o,omitempty"` // the part of Bytes that belongs to outputs
 }
 
+// deltaQueue holds the counts of one queue.
 type deltaQueue struct {
 	Name string `json:"n"`
 	records.QueueCounts
-	Lanes      int   `json:"l"`
+	Lanes      int   `json:"l"`           // number of lanes
 	StaleUsers []int `json:"k,omitempty"` // uids of users whose lanes with demands must be read again
 }
 
@@ -96,8 +97,8 @@ type deltaLeases struct {
 // pendingDelta collects what a transaction needs to build its cache delta. It is nil if no other node is
 // active.
 type pendingDelta struct {
-	mustReload   bool // a change that no delta can express: the other nodes must reload
-	lanes        []lanes.Name
+	mustReload   bool                          // a change that no delta can express: the other nodes must reload
+	lanes        []lanes.Name                  // lanes without demands that have changed
 	queues       map[*lanes.Queue]map[int]bool // for each queue, the users whose lanes with demands have changed
 	minuteQueues []string                      // the queues whose statistics for the current minute changed
 }
@@ -109,31 +110,33 @@ func (t *Tx) requireReload() {
 	}
 }
 
+// addLaneToDelta notes that a lane without demands has changed.
 func (t *Tx) addLaneToDelta(l *rules.Lane) {
 	if t.delta != nil {
 		t.delta.lanes = append(t.delta.lanes, lanes.NameOf(l))
 	}
 }
 
+// addQueueToDelta notes that the counts of a queue have changed.
 func (t *Tx) addQueueToDelta(q *lanes.Queue) {
 	if t.delta != nil && t.delta.queues[q] == nil {
 		t.delta.queues[q] = map[int]bool{}
 	}
 }
 
-// addStaleUserToDelta makes the other nodes read again which of a user's lanes with demands are open.
+// addStaleUserToDelta makes the other nodes read a user's open lanes with demands in a queue again.
 func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 	if t.addQueueToDelta(q); t.delta != nil {
 		t.delta.queues[q][uid] = true
 	}
 }
 
-// deltaVersion is the version of this format. A node that does not know the version reloads its caches. Several
-// versions may be in use while nodes are upgraded one by one.
+// deltaVersion is the version of the format of cache deltas. A node that does not know the version reloads its
+// caches. Several versions may be in use while nodes are upgraded one by one.
 const deltaVersion = 5
 
-// maxForeignNotices is the number of jobs or users changed by other nodes up to which each change is notified
-// separately. Above that, all watchers are notified once.
+// maxForeignNotices limits the jobs, and the users, for which a change by another node is notified separately.
+// If more have changed, all watchers are notified once.
 const maxForeignNotices = 10_000
 
 // maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload.
@@ -168,7 +171,8 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	for _, name := range slices.Compact(t.delta.lanes) {
 		lane := deltaLane{Queue: name.Queue, UID: name.UID}
 		if l := m.lanes.Plain[name]; l != nil {
-			if lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy; m.unknownUser(l) {
+			lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy
+			if m.closedForUnknownUser(l) {
 				lane.ClosedBy = rules.Open
 			}
 		}
@@ -185,7 +189,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 
 // addLeases adds the leases that the transaction changed or ended, and the jobs that it changed in other ways.
 func (d *cacheDelta) addLeases(t *Tx) {
-	seqs := slices.Clone(t.leases)
+	seqs := slices.Clone(t.leaseSeqs)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
 	groupOf := map[leaseGroupKey]int{}
@@ -269,7 +273,7 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	s.watchForeignTimer(t.startTime, n.EarliestTimer)
 	s.minute.Apply(&n.Delta)
 	if max(len(s.foreignChanges.seqs), len(s.foreignChanges.uids)) > maxForeignNotices {
-		s.foreignChanges = foreignChanges{hasChanges: true}
+		s.foreignChanges = foreignChanges{anyJob: true}
 	}
 	return nil
 }

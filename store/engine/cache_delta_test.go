@@ -32,7 +32,7 @@ func (m *mirroredNode) OnCommit(changed bool) {
 		return
 	}
 	m.difference = m.inMirror(func(t *Tx) error {
-		if m.mirror.foreignChanges.hasChanges {
+		if m.mirror.foreignChanges.anyJob {
 			m.reloads++
 		} else {
 			m.appliedDeltas++
@@ -45,7 +45,7 @@ func (m *mirroredNode) OnCommit(changed bool) {
 // transaction is then undone.
 func (m *mirroredNode) inMirror(f func(t *Tx) error) (fErr error) {
 	errUndo := errors.New("looked")
-	m.setQuota()
+	m.copyQuota()
 	err := m.mirror.Do(context.Background(), Urgent, func(t *Tx) error {
 		fErr = f(t)
 		return errUndo
@@ -57,9 +57,9 @@ func (m *mirroredNode) inMirror(f func(t *Tx) error) (fErr error) {
 	return fErr
 }
 
-// setQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
+// copyQuota sets the first node's quota of running jobs per user on the second node. Each node gets this
 // setting separately.
-func (m *mirroredNode) setQuota() {
+func (m *mirroredNode) copyQuota() {
 	o := &m.mirror.mem
 	if o.maxLeasedPerUser == m.mem.maxLeasedPerUser {
 		return
@@ -73,8 +73,8 @@ func (m *mirroredNode) setQuota() {
 	}
 }
 
-// staleLeases returns an error if the second node would write any lease's job with outdated values.
-func (m *mirroredNode) staleLeases(t *Tx) (wrong error) {
+// checkLeases returns an error if the second node's copy of a leased job has outdated values.
+func (m *mirroredNode) checkLeases(t *Tx) (wrong error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
 			j.Shortages, j.RunnerCrashes,
@@ -130,6 +130,7 @@ func differences(a, b *memory) (wrong error) {
 	return wrong
 }
 
+// leasesIn describes the leases in a node's cache, by seq of the job.
 func leasesIn(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for seq, l := range m.leases {
@@ -138,6 +139,7 @@ func leasesIn(m *memory) map[int64]string {
 	return list
 }
 
+// usersIn returns the counts of users in a node's cache, without the counts that nodes do not share.
 func usersIn(m *memory) map[int]user {
 	list := maps.Clone(m.users)
 	for uid, u := range list { // skip the ids in batches: only the node that receives a batch counts them
@@ -149,6 +151,7 @@ func usersIn(m *memory) map[int]user {
 	return list
 }
 
+// batchesIn describes the batches in a node's cache, by number.
 func batchesIn(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for n, b := range m.batches {
@@ -157,6 +160,7 @@ func batchesIn(m *memory) map[int64]string {
 	return list
 }
 
+// queuesIn describes the queues in a node's cache, by name.
 func queuesIn(m *memory) map[string]string {
 	list := map[string]string{}
 	for name, q := range m.lanes.Queues {
@@ -179,11 +183,12 @@ func lanesIn(m *memory) map[lanes.Name]int64 {
 	return list
 }
 
-// mirroredWalks compares two nodes of a database in random walks. open opens both nodes repeatedly on the same
-// database. The first node makes all changes. The second node applies them only in its own transactions.
-func mirroredWalks(t *testing.T, n int,
+// runMirroredWalks compares two nodes of a database in random walks. The function that open returns opens both
+// nodes, each time on the same database. The first node makes all changes. The second node applies them only in
+// its own transactions.
+func runMirroredWalks(t *testing.T, n int,
 	open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
-	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
+	runWalks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {
 		at := open(t)
 		var m *mirroredNode
 		t.Cleanup(func() {
@@ -208,11 +213,12 @@ func mirroredWalks(t *testing.T, n int,
 			if err := t.rules.OpenLanes(); err != nil {
 				return err
 			}
-			lanes, demands, err := t.all()
+			lanes, demands, err := t.readAllLanes()
 			if err != nil {
 				return err
 			}
-			return errors.Join(m.staleLeases(t), t.jobsOutOfLane(lanes, demands), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+			return errors.Join(m.checkLeases(t), t.checkJobLanes(lanes, demands), t.checkClosedLanes(lanes),
+				t.checkQueues(lanes))
 		}))
 	})
 }

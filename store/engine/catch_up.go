@@ -20,7 +20,7 @@ func (t *Tx) reload() error {
 		return errPrewrite
 	}
 	s, old := t.s, t.s.mem
-	err := s.loadHeads()
+	err := s.loadMemory()
 	if err == nil && s.mem.gates.Exist {
 		err = t.computeLeaseNeeds(old.leases)
 	}
@@ -65,9 +65,9 @@ func (t *Tx) reload() error {
 		}
 	}
 	s.minute = statistics.Cache{}
-	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	t.undo, t.users, t.queues, t.reservationsChanged, t.leaseSeqs, t.changedNodes = nil, nil, nil, false, nil, nil
 	s.closedHereStale = true
-	t.memoryAtStart, s.foreignChanges.hasChanges, s.madeJobsReady = *m, true, true
+	t.memoryAtStart, s.foreignChanges.anyJob, s.madeJobsReady = *m, true, true
 	// In memory, the head of a lane without demands may have been before the lane's first job. It has now moved
 	// to that job. Lanes with demands that stayed closed behind the old head may have to open.
 	for gate := range m.lanes.OverQuota {
@@ -94,6 +94,7 @@ func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	return t.prefetchClaim()
 }
 
+// applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUp.
 func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
 	s, m := t.s, &t.s.mem
 	if commits == m.commits {
@@ -112,7 +113,7 @@ func (t *Tx) applyMissedDeltas(commits int64, deltas [][]byte) error {
 		}
 		t.undo = nil // the other node's changes are committed, so an error of this transaction must not undo them
 	}
-	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	t.undo, t.users, t.queues, t.reservationsChanged, t.leaseSeqs, t.changedNodes = nil, nil, nil, false, nil, nil
 	t.memoryAtStart = *m
 	s.madeJobsReady = true
 	return nil

@@ -54,9 +54,9 @@ func (t *Tx) prefetchClaim() error {
 // noteWrite takes note that the transaction writes a job's row. Writing a leased job, or the end of a lease,
 // does not affect the prefetched rows of other jobs. Any other write may, so it discards the claim prefetch.
 func (t *Tx) noteWrite(j *rules.Job) {
-	switch last := len(t.leases) - 1; {
+	switch last := len(t.leaseSeqs) - 1; {
 	case t.claimPrefetch == nil, t.s.mem.leases[j.Seq] != nil:
-	case j.Slot == rules.NotQueued && last >= 0 && t.leases[last] == j.Seq:
+	case j.Slot == rules.NotQueued && last >= 0 && t.leaseSeqs[last] == j.Seq:
 		t.claimPrefetch.endedLeases[j.Seq] = true
 	default:
 		t.claimPrefetch = nil

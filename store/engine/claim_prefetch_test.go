@@ -51,21 +51,22 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 			enqueueOn(t, s, important, engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft())
 			jobs := claimOn(t, s, 3)
 			if _, err := s.Exchange(t.Context(), store.Report{Releases: []queue.Lease{jobs[0].Lease()},
-				Settlements: []store.Settlement{completedOn(s, &jobs[1])}}); err != nil {
+				Settlements: []store.Settlement{completionOn(s, &jobs[1])}}); err != nil {
 				t.Fatal(err)
 			}
 			s.SetPrefetchThreshold(1)
 			var got []queue.Job
 			expected, taken := false, false
-			// Attempts that are written before the lock is held keep the prefetched rows from being read immediately.
+			// If ended attempts are written before the lock is held, the prefetched rows are not read
+			// immediately.
 			var ends []store.Settlement
 			if early {
-				ends = []store.Settlement{completedOn(s, &jobs[2])}
+				ends = []store.Settlement{completionOn(s, &jobs[2])}
 			}
 			err = s.DoExpecting(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
 				expected = t.HasPrefetch()
 				for _, i := range c.ended {
-					if _, err := t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{completedOn(s,
+					if _, err := t.Rules().Exchange(&store.Report{Settlements: []store.Settlement{completionOn(s,
 						&jobs[i])}}); err != nil {
 						return err
 					}

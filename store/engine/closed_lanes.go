@@ -19,6 +19,7 @@ type closedLaneSearch struct {
 	perList  bool
 }
 
+// cacheClosedLanes keeps the result of a search for later calls in this transaction.
 func (t *Tx) cacheClosedLanes(search closedLaneSearch, list []rules.Lane) {
 	if t.closedLanes == nil {
 		t.closedLanes = map[closedLaneSearch][]rules.Lane{}
@@ -26,12 +27,13 @@ func (t *Tx) cacheClosedLanes(search closedLaneSearch, list []rules.Lane) {
 	t.closedLanes[search] = list
 }
 
-// BestClosedInQueue implements rules.Lanes. It returns the best lane of a queue that a gate has closed.
+// BestClosedInQueue implements rules.Lanes. It returns the best of the lanes that a gate has closed in a queue.
 func (t *Tx) BestClosedInQueue(gate int64, queueName string) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: queueName, allUsers: true})
 }
 
-// BestClosedInList implements rules.Lanes. It returns the best lane of one user in one queue that a gate has closed.
+// BestClosedInList implements rules.Lanes. It returns the best of the lanes of one user that a gate has closed
+// in one queue.
 func (t *Tx) BestClosedInList(gate int64, list rules.ClosedLaneList) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: list.Queue, uid: list.UID})
 }
@@ -64,8 +66,8 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 }
 
 // findClosedLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
-// closed only for this node. If it is not empty, the result is those of these lanes that belong to the queue.
-// If it is empty, the result is only the best lane.
+// closed only for this node. If closedHere is not empty, the result is those of its lanes that are in the
+// queue. If it is empty, the result is only the best lane.
 func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) []rules.Lane {
 	switch {
 	case closedHere != "":
@@ -126,8 +128,9 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 }
 
 // closedListLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
-// closed only for this node. If it is not empty, the result is exactly these lanes. If it is empty, the result
-// is the best lane of each list that follows the list after. more is true if there may be further lists.
+// closed only for this node. If closedHere is not empty, the result is exactly its lanes. If it is empty, the
+// result is the best lane of each list behind the list with the key after. more is true if there may be further
+// lists.
 func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere string) (list []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
 	if known, found := t.closedLanes[search]; found && after == (rules.ClosedLaneList{}) {
@@ -150,10 +153,10 @@ func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere 
 	return list, len(list) == maxListsPerCall && closedHere == ""
 }
 
-// firstLaneOfNextList returns the best lane in the gate's list that follows the list last. The zero list comes
-// before all others. One query searches the rest of the last list's queue, and another one searches later
-// queues. With a single condition on the pair (queue, uid), SQLite would use the index only for the queue, and
-// read all lanes of the last list.
+// firstLaneOfNextList returns the best lane in the gate's next list after the list with the key last. The zero
+// key comes before all others. One query searches the rest of the last list's queue, and another one searches
+// later queues. With a single condition on the pair (queue, uid), SQLite would use the index only for the
+// queue, and read all lanes of the last list.
 func (t *Tx) firstLaneOfNextList(gate int64, last rules.ClosedLaneList) (l rules.Lane, found bool) {
 	const shut = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if last != (rules.ClosedLaneList{}) {

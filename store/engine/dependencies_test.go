@@ -45,11 +45,11 @@ func awaitUndecided(t *testing.T, s *Store, want int64) {
 	t.Errorf("%d are noted still", number(t, s, `SELECT count(*) FROM ended`))
 }
 
-// The notes of one parent are processed in order, even if the parent was given to another uid in the
-// meantime.
+// Notes about a parent say that it has ended or runs again. They are processed in order, even if the parent
+// gets another uid between two notes.
 func TestNotesOfAParentStayInOrder(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	ownedBy(t, s, 7, "alice", 1)
+	enqueueWithOwner(t, s, 7, "alice", 1)
 	first, second := reviveParent(t, s)
 	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
 	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
@@ -64,7 +64,7 @@ func TestNotesOfAParentStayInOrder(t *testing.T) {
 
 // If a parent is cancelled and retried repeatedly, a limited number of notes about it is stored, and the last
 // note decides.
-func TestTogglingLeavesLittleToDo(t *testing.T) {
+func TestRepeatedRetriesStoreFewNotes(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	first, _ := reviveParent(t, s)
 	for range 20 {

@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// duties lists the periodic tasks of upkeep. The store that storeOfEnded returns has enough work for one step
+// duties lists the periodic tasks of upkeep. The store that newStoreWithEndedJobs returns has enough work for one step
 // of each task.
 var duties = []struct {
 	name string
@@ -46,9 +46,9 @@ var duties = []struct {
 		list, err := s.OwnRetentionQueues(t.Context())
 		return errors.Join(err, expectEqual(len(list), 1))
 	}},
-	{"TrimJobs", trimJobs("", 1)},
-	{"TrimJobs of a queue", trimJobs("own", 1)},
-	{"TrimJobs where all may be kept", trimJobs("", 0)},
+	{"TrimJobs", newTrimJobsDuty("", 1)},
+	{"TrimJobs of a queue", newTrimJobsDuty("own", 1)},
+	{"TrimJobs where all may be kept", newTrimJobsDuty("", 0)},
 	{"TrimOutputs", func(t *testing.T, s *Store) error {
 		more, err := s.TrimOutputs(t.Context(), s.Counts().OutputBytes/2)
 		return errors.Join(err, expectEqual(more, true))
@@ -71,16 +71,16 @@ var duties = []struct {
 		return errors.Join(err, expectEqual(s.UserBytes(3), before-300))
 	}},
 	{"TrimUserData of a job with many attempts", func(t *testing.T, s *Store) error {
-		before := s.UserBytes(manyAttempts)
-		_, err := s.TrimUserData(t.Context(), manyAttempts, before-300)
-		return errors.Join(err, expectEqual(s.UserBytes(manyAttempts), before-300))
+		before := s.UserBytes(userWithManyAttempts)
+		_, err := s.TrimUserData(t.Context(), userWithManyAttempts, before-300)
+		return errors.Join(err, expectEqual(s.UserBytes(userWithManyAttempts), before-300))
 	}},
 	{"RemovableBytes", func(t *testing.T, s *Store) error {
 		n, err := s.RemovableBytes(t.Context(), 3, 300)
 		return errors.Join(err, expectEqual(n >= 300, true))
 	}},
 	{"RemovableBytes of inputs", func(t *testing.T, s *Store) error {
-		n, err := s.RemovableBytes(t.Context(), withInputs, 5000)
+		n, err := s.RemovableBytes(t.Context(), userWithInputs, 5000)
 		return errors.Join(err, expectEqual(n >= 5000 && n < 10_000, true))
 	}},
 	{"TrimEvents", func(t *testing.T, s *Store) error {
@@ -106,9 +106,9 @@ var duties = []struct {
 	}},
 }
 
-// trimJobs returns a duty that does one step of TrimJobs for a queue. If share is 1, half of the jobs are too
-// many; if share is 0, none is.
-func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
+// newTrimJobsDuty returns a duty that does one step of TrimJobs for a queue. If share is 1, TrimJobs must remove half
+// of the jobs. If share is 0, it must remove none.
+func newTrimJobsDuty(of string, share int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().UnderGeneralRetention()
 		if of != "" {
@@ -119,6 +119,7 @@ func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
 	}
 }
 
+// expectEqual returns an error if the result of a measured operation is not the wanted one.
 func expectEqual[T comparable](got, want T) error {
 	if got != want {
 		return fmt.Errorf("the measured operation returned %v, want %v", got, want)
@@ -126,18 +127,18 @@ func expectEqual[T comparable](got, want T) error {
 	return nil
 }
 
-// Users in the store that storeOfEnded returns. The user manyAttempts has one job: it waits for its next
-// attempt after n attempts, and the newest ten of these attempts have outputs. The user withInputs has n jobs:
-// each has an input that may be removed, and no output.
+// Users in the store that newStoreWithEndedJobs returns. The user userWithManyAttempts has one job, which waits
+// for its next attempt. The job has had n attempts, and the newest ten of them have outputs. The user
+// userWithInputs has n jobs. Each has an input that may be removed, and no output.
 const (
-	manyAttempts = 8
-	withInputs   = 9
+	userWithManyAttempts = 8
+	userWithInputs       = 9
 )
 
-// storeOfEnded returns a store with n ended jobs, each with an attempt, an output and two events. Half of
-// them ended while their queue had its own retention. The store also has the jobs of manyAttempts and
-// withInputs.
-func storeOfEnded(t *testing.T, n int) *Store {
+// newStoreWithEndedJobs returns a store with n ended jobs, each with an attempt, an output and two events. Half of
+// them ended while their queue had its own retention. The store also has the jobs of userWithManyAttempts and
+// userWithInputs.
+func newStoreWithEndedJobs(t *testing.T, n int) *Store {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	if err := s.conn.Exec(`PRAGMA synchronous = OFF`); err != nil {
@@ -209,7 +210,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 	}
 	few := map[string]int64{}
 	for _, n := range []int{10_000, many} {
-		s := storeOfEnded(t, n)
+		s := newStoreWithEndedJobs(t, n)
 		if _, err := s.Promote(t.Context()); err != nil { // the first call does additional work, which is not measured
 			t.Fatal(err)
 		}

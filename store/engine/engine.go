@@ -41,7 +41,7 @@ type Engine struct {
 	writesStopped  bool          // no more writes are allowed; writer only
 	readOnly       bool          // the engine is read-only and has no writer
 	broken         chan struct{} // closed when the engine has failed
-	promoteHints   chan struct{} // receives a hint when Promote must be called earlier than its last call has returned
+	promoteHints   chan struct{} // receives a hint when something is due earlier than the last Promote reported
 	watchers       store.Watchers
 	copyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
@@ -54,10 +54,11 @@ type Engine struct {
 	*reads.Reads
 	thresholds
 	identity
-	// commitStart is when the current transaction, or work between transactions, started; nil between transactions.
+	// commitStart is when the current transaction, or work between transactions, started. It is nil if neither
+	// is in progress.
 	commitStart atomic.Pointer[time.Time]
 	txCarryover
-	measured
+	statisticsCaches
 	foreignWork
 	ops writequeue.Queue[*op] // operations that wait for a commit
 	callerState
@@ -77,18 +78,18 @@ type thresholds struct {
 	// maxEmptyLanes is the number of empty lanes that are kept for later jobs. Creating a lane costs more than
 	// keeping it.
 	maxEmptyLanes     int64
-	prefetchThreshold int // number of wanted jobs from which a claim's query is sent early
+	prefetchThreshold int // a claim that wants at least this number of jobs sends its query early
 }
 
 // txCarryover holds what one transaction finds out and later ones use. Only the writer uses it.
 type txCarryover struct {
 	lastClaimQueue  string // name of the queue that was last claimed from
-	typicalJobBytes int    // recent size of a claimed job in bytes
+	typicalJobBytes int    // moving average of the sizes of claimed jobs, in bytes
 	prewriteFailed  bool   // the last transaction ended with errPrewrite
 }
 
-// measured holds cached statistics of attempts and run times.
-type measured struct {
+// statisticsCaches holds cached statistics of attempts and run times.
+type statisticsCaches struct {
 	minute           statistics.Cache    // statistics of the current minute; writer only
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
@@ -99,10 +100,10 @@ type foreignWork struct {
 	// madeJobsReady reports that another node's changes may have made jobs runnable, and that no claim has
 	// followed yet.
 	madeJobsReady bool
-	// closedHereStale reports that the lanes which are closed for this node alone must be checked again.
+	// closedHereStale reports that the lanes that are closed for this node alone must be checked again.
 	closedHereStale     bool
 	closedHereCheckedAt queue.Millis // time of the last check of these lanes, by recheckClosedHereIfStale
-	// foreignTimerAt is the time at which this node checks for timers that another node has not served.
+	// foreignTimerAt is the time at which this node checks for timers that another node has not handled.
 	foreignTimerAt queue.Millis
 	// foreignChanges lists jobs changed by other nodes whose watchers have not been notified yet.
 	foreignChanges foreignChanges
@@ -116,12 +117,11 @@ type callerState struct {
 	waiter  *waiter // the claim that waits for a runnable job; nil if none waits
 }
 
-// foreignChanges lists the jobs that other nodes have changed. If hasChanges is true, every job may have
-// changed.
+// foreignChanges lists the jobs that other nodes have changed. If anyJob is true, any job may have changed.
 type foreignChanges struct {
-	seqs       []int64
-	uids       []int // users whose counts changed with the jobs
-	hasChanges bool
+	seqs   []int64
+	uids   []int // users whose counts changed with the jobs
+	anyJob bool
 }
 
 // memory is the writer's cache of the database, so that most operations need no query.
@@ -137,7 +137,7 @@ type memory struct {
 	statistics   statistics.Progress
 	users        map[int]user    // by uid: users who have waiting or leased jobs
 	owners       map[int]string  // account names by uid, without former owners
-	disownments  []disownment    // unfinished moves of jobs to former owners; replaced, not changed
+	disownments  []disownment    // unfinished moves of jobs to former owners; the slice is replaced, never changed
 	batches      map[int64]batch // batches by number, without discarded ones
 	// reservedInMeta reports that the table meta lists reserved leases, whose attempts are not known to have
 	// started. On a server, each node usually lists its own in its row of the table nodes.
@@ -158,18 +158,18 @@ type nodeMemory struct {
 
 // storedCounts are counts and numbers that the database stores.
 type storedCounts struct {
-	commits       int64 // number of commits of all nodes that this cache reflects
-	nextSeq       int64 // seq of the next job
-	nextEvent     int64 // number of the next event
-	enqueuedTotal int64 // number of jobs ever enqueued
-	counts        [queue.Cancelled + 1]int64
-	emptyLanes    int64 // number of lanes without jobs
-	committedJobs int64 // number of jobs in committed batches
-	outputBytes   int64 // total size of all outputs in bytes
-	retainedJobs  int64 // number of jobs that ended while their queue had its own retention
+	commits       int64                      // number of commits of all nodes that this cache reflects
+	nextSeq       int64                      // seq of the next job
+	nextEvent     int64                      // number of the next event
+	enqueuedTotal int64                      // number of jobs ever enqueued
+	counts        [queue.Cancelled + 1]int64 // number of jobs by state
+	emptyLanes    int64                      // number of lanes without jobs
+	committedJobs int64                      // number of jobs in committed batches
+	outputBytes   int64                      // total size of all outputs in bytes
+	retainedJobs  int64                      // number of jobs that ended while their queue had its own retention
 }
 
-// metaLists are the lists in the row of meta. A transaction replaces a list, and does not change it.
+// metaLists are the lists in the row of the table meta. A transaction replaces a list, and never changes it.
 type metaLists struct {
 	listedUsers  []int    // users listed in meta.users
 	userList     string   // content of meta.users
@@ -181,8 +181,8 @@ type metaLists struct {
 type rankOrder struct {
 	order   queue.Order
 	ranking rankingProgress
-	// rankedByOrder is the order from which all stored ranks were computed, as text in meta. It is "" while
-	// ranks are being recomputed.
+	// rankedByOrder is the order from which all stored ranks were computed, as formatOrder returns it. It is ""
+	// while ranks are being recomputed.
 	rankedByOrder string
 }
 
@@ -261,4 +261,5 @@ func (e *Engine) Counts() store.Counts {
 	return c
 }
 
+// ErrClosed is the error for operations that arrive after Close was called.
 var ErrClosed = queue.Errorf(queue.CodeUnavailable, "the service is stopping and has closed the queue; try again later")

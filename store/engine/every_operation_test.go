@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// everyGate runs jobs with gates of each kind until the gates are removed.
-func everyGate(t *testing.T, s *Store) {
+// useEveryGateKind runs jobs that need gates of each kind, until no gate is left.
+func useEveryGateKind(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
 	now := s.now()
@@ -61,7 +61,7 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	turned, err = s.Exchange(ctx, report)
 	must(err)
-	everyQueue(t, s)
+	useQueuesAndDependencies(t, s)
 	must(s.SetMaxRunningPerUser(ctx, 3))
 	must(s.SetMaxRunningPerUser(ctx, 0))
 	_, err = s.Promote(ctx)
@@ -98,8 +98,8 @@ func everyGate(t *testing.T, s *Store) {
 	}
 }
 
-// everyQueue creates and removes queues and dependencies.
-func everyQueue(t *testing.T, s *Store) {
+// useQueuesAndDependencies creates and removes queues and dependencies.
+func useQueuesAndDependencies(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
 	after := func(id string) func(*queue.Job) {
@@ -175,8 +175,8 @@ func everyQueue(t *testing.T, s *Store) {
 	}
 }
 
-// everySchedule calls every operation of the store on schedules.
-func everySchedule(t *testing.T, s *Store) {
+// callEveryScheduleOperation calls every operation of the store on schedules.
+func callEveryScheduleOperation(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) {
@@ -213,8 +213,8 @@ func everySchedule(t *testing.T, s *Store) {
 	must(s.RemoveSchedule(ctx, "n", kept.Generation, 0))
 }
 
-// everyOperation calls every operation of the store at least once.
-func everyOperation(t *testing.T, s *Store) {
+// callEveryOperation calls every operation of the store at least once.
+func callEveryOperation(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()
 	must := func(err error) {
@@ -245,7 +245,7 @@ func everyOperation(t *testing.T, s *Store) {
 	_, err = s.StageBatch(ctx, store.Request{Batch: "d", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.Do(ctx, Urgent, func(t *Tx) error {
-		b, _ := t.s.mem.openBatch(0, "d")
+		b, _ := t.s.mem.findOpenBatch(0, "d")
 		t.discardBatch(b)
 		return nil
 	}))
@@ -311,7 +311,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.TrimQueueOutputs(ctx, own, -1)
 	must(err)
-	trimEveryKind(t, s)
+	replaceOldestAttempt(t, s)
 	cancelled, err := s.Enqueue(
 		ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
 			j.Stdin = strings.Repeat("x",
@@ -390,9 +390,9 @@ func everyOperation(t *testing.T, s *Store) {
 		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
 	must(s.Change(ctx, long, store.Change{Verb: queue.VerbRemove}))
 	promoteAll(t, s)
-	everyGate(t, s)
-	everyFigure(t, s)
-	everySchedule(t, s)
+	useEveryGateKind(t, s)
+	recordStatistics(t, s)
+	callEveryScheduleOperation(t, s)
 	parent := enqueueFor(t, s, 0, 1)[0]
 	waits := func(j *queue.Job) { j.DependsOn = []queue.Dependency{{JobSeq: parent, Condition: queue.ParentEnded}} }
 	must(s.Change(ctx, enqueueFor(t, s, 0, 2, waits)[1], store.Change{Verb: queue.VerbRemove}))

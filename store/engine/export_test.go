@@ -13,21 +13,21 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// Tests in package engine_test open stores of both backends. This file exports to them what they use of the
-// engine and of the internal tests.
+// Tests in package engine_test open stores of both backends. This file exports to them the functions that they
+// use from the engine and from the internal tests.
 var (
-	Draft          = draft
-	Completed      = completed
-	DefaultOrder   = defaultOrder
-	Fixture        = fixture
-	Walks          = walks
-	MirroredWalks  = mirroredWalks
-	MakeForgetful  = makeForgetful
-	EveryOperation = everyOperation
-	CompleteOne    = completeOne
-	PromoteAll     = promoteAll
-	StatisticsOf   = statisticsOf
-	EnqueueIn      = enqueueIn
+	Draft                  = draft
+	Completed              = completionOf
+	DefaultOrder           = defaultOrder
+	Fixture                = fixture
+	Walks                  = runWalks
+	MirroredWalks          = runMirroredWalks
+	SimulateForeignCommits = simulateForeignCommits
+	EveryOperation         = callEveryOperation
+	CompleteOne            = completeOne
+	PromoteAll             = promoteAll
+	StatisticsOf           = statisticsOf
+	EnqueueIn              = enqueueInTx
 )
 
 // Wrap returns a Store of the internal tests for the engine of any store.
@@ -43,12 +43,13 @@ func (e *Engine) SetClock(now func() queue.Millis) { e.now = now }
 
 func (e *Engine) SetPrefetchThreshold(jobs int) { e.prefetchThreshold = jobs }
 
+// DoRemoving carries out an operation that may use the whole disk reserve.
 func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{class: c, mayUseWholeReserve: true, freesSpace: true, run: run})
 }
 
-// DoExpecting carries out an operation with the forecast that it will record the given ends of attempts and
-// claim want jobs.
+// DoExpecting carries out an operation whose forecast says that it will record the given ends of attempts and
+// claim want jobs. The operation need not do so.
 func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
@@ -58,6 +59,7 @@ func (t *Tx) Rules() *rules.Rules { return &t.rules }
 // PrewrittenJobs returns the number of job rows that were written before the lock was held and are not confirmed yet.
 func (t *Tx) PrewrittenJobs() int { return len(t.prewrite.jobs) }
 
+// HasPrefetch reports whether a claim query was sent early, and its rows are still usable.
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 
 // LanesReadAhead returns the jobs that were read ahead, by lane.
@@ -138,7 +140,7 @@ func (c *countingConn) QueryNumber(sql string, args ...any) (int64, error) {
 }
 
 // RefreshTrips reads the open lanes of the queue "default" again: first those of the one user whose lanes
-// another node has changed, then those of all users. It returns the round trips that each took.
+// another node has changed, then those of all users. It returns the numbers of round trips.
 func (e *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 	t.Helper()
 	refresh := func(stale func(q *lanes.Queue)) (trips int) {
@@ -151,8 +153,8 @@ func (e *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 				t.Error(err)
 			}
 			tx.Conn, trips = c.Conn, c.trips
-			if openUsers(e.mem.lanes, q) != users {
-				t.Errorf("%d of %d users have open lanes", openUsers(e.mem.lanes, q), users)
+			if countOpenUsers(e.mem.lanes, q) != users {
+				t.Errorf("%d of %d users have open lanes", countOpenUsers(e.mem.lanes, q), users)
 			}
 			return nil
 		})
@@ -169,14 +171,14 @@ func (e *Engine) RefreshTrips(t *testing.T, users int) (changed, all int) {
 	return changed, refresh(e.mem.lanes.MarkStale)
 }
 
-// openUsers returns the number of users with open lanes in a queue.
-func openUsers(ls *lanes.Lanes, q *lanes.Queue) (n int) {
+// countOpenUsers returns the number of users with open lanes in a queue.
+func countOpenUsers(ls *lanes.Lanes, q *lanes.Queue) (n int) {
 	ls.Contenders(q, func(*rules.Lane, int64) { n++ })
 	return n
 }
 
-// enqueueIn enqueues a job within a transaction.
-func enqueueIn(t *Tx, j queue.Job) error {
+// enqueueInTx enqueues a job within a transaction.
+func enqueueInTx(t *Tx, j queue.Job) error {
 	list, err := encodeAllTexts([]queue.Job{j})
 	if err != nil {
 		return err

@@ -100,7 +100,7 @@ func TestLostJobWithHooksEnds(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	ended := []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}
+	ended := []store.Settlement{completionOf(&jobs[0]), completionOf(&jobs[1])}
 	if _, err = s.Exchange(t.Context(), store.Report{Settlements: ended}); err != nil {
 		t.Error(err)
 	}

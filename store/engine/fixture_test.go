@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// fixture returns an open store for storetest. The store's clock only advances on request.
+// fixture returns an open store for storetest. of is the store's engine, whose clock advances only on request.
 func fixture(t *testing.T, s store.Store, of *Engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })
 	var now atomic.Int64

@@ -42,7 +42,7 @@ func (t *Tx) dropFrame(f *frame) {
 
 // detachFrame separates a damaged frame from its batch and keeps it, so that an administrator can examine it.
 // The frame's readable jobs are already in the queue. The batch continues without the unreadable jobs. The
-// column "count" of the frame then holds the number of these jobs.
+// column "count" of the frame then holds the number of the unreadable jobs.
 func (t *Tx) detachFrame(b *batch, f *frame) {
 	t.freeChosenIDs(f)
 	ended, _ := t.ExecCount(

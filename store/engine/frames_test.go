@@ -118,7 +118,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			var log bytes.Buffer
 			if restart {
 				s.Close()
-				if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultOrder,
+				if s, err = Open(t.Context(), Options{Dir: dir, RankOrder: defaultOrder,
 					Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 					t.Fatal(err)
 				}
@@ -148,7 +148,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			if len(said) != 1 || !strings.Contains(said[0], "1001 jobs") {
 				t.Errorf("doctor says %q", said)
 			}
-			if got := faultsFound(t, s); !slices.Equal(got, said) {
+			if got := findFaults(t, s); !slices.Equal(got, said) {
 				t.Errorf("doctor --verify says %q, want %q", got, said)
 			}
 			if _, err := s.Enqueue(
@@ -168,7 +168,7 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stage(t, s, "a", 2, true)
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		b, _ := tx.s.mem.openBatch(0, "a")
+		b, _ := tx.s.mem.findOpenBatch(0, "a")
 		b.chosenIDs = store.MaxStagedIDs - 1
 		tx.setBatch(b.number, b)
 		return nil
@@ -196,8 +196,8 @@ func TestIDsInBatchesAreBounded(t *testing.T) {
 	}
 }
 
-// A request finds free numbers with a bounded number of queries, even if users have taken many numbers as
-// ids.
+// An enqueue finds unused seqs for its jobs with a bounded number of queries, even if users have chosen many
+// numbers as ids.
 func TestOccupiedNumbersAreSkippedCheaply(t *testing.T) {
 	const many = 100_000
 	s := openStore(t, t.TempDir())

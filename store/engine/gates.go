@@ -64,7 +64,7 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 }
 
 // RecheckClosedLanes starts a recheck of all gates that close a lane. It is called when any of these gates may
-// have got room. Each call of Promote rechecks some of them.
+// have room again. Each call of Promote rechecks some of them.
 func (t *Tx) RecheckClosedLanes() {
 	if t.s.mem.gates.Exist {
 		t.recheckClosedHere()
@@ -115,8 +115,8 @@ func (t *Tx) continueRecheck() (more bool, err error) {
 	return false, t.err
 }
 
-// resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. Rules may have
-// changed while the engine was closed.
+// resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. The rules of gates
+// may have changed while the engine was closed.
 func (e *Engine) resumeLanes(ctx context.Context) error {
 	if !e.mem.gates.Exist {
 		return nil
@@ -127,11 +127,11 @@ func (e *Engine) resumeLanes(ctx context.Context) error {
 	})
 }
 
-// computeLeaseNeeds computes which gates the leases hold. For a lease that is unchanged in the map before, it
-// reuses the result stored there.
+// computeLeaseNeeds computes which gates the leases hold. before holds leases whose gates are known, by seq of
+// the job. For these leases, it reuses the known gates.
 func (t *Tx) computeLeaseNeeds(before map[int64]*rules.Lease) error {
-	leased, leases := t.leased, len(t.leases)
-	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // the leases did not change
+	leased, leases := t.reservationsChanged, len(t.leaseSeqs)
+	defer func() { t.reservationsChanged, t.leaseSeqs = leased, t.leaseSeqs[:leases] }() // the leases did not change
 	for seq, l := range t.s.mem.leases {
 		if len(l.Job.Demands) == 0 {
 			continue

@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/integrity"
 )
 
+// withDemands returns a function that sets the demands of a draft.
 func withDemands(list ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = list }
 }
@@ -29,6 +30,7 @@ func promote(t *testing.T, s *Store) {
 	}
 }
 
+// change applies a change to a job, and checks that it is not rejected.
 func change(t *testing.T, s *Store, seq int64, c store.Change) {
 	t.Helper()
 	if err := s.Change(t.Context(), seq, c); err != nil {
@@ -51,9 +53,9 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	enqueueFor(t, s, 1, 1, withDemands(rate))
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 1})
 	claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}})
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}})
 	claimJobs(t, s, store.Report{WantedJobs: 1}) // this claim finds the lane empty
-	there := func(when, key string, want int64) {
+	wantGates := func(when, key string, want int64) {
 		t.Helper()
 		promote(t, s)
 		if got := number(t, s, fmt.Sprintf(`SELECT count(*) FROM gates WHERE key = '%s'`, key)); got != want {
@@ -61,23 +63,23 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 		}
 		expectNoFaults(t, s, when)
 	}
-	there("while two jobs name it", "k", 1)
-	there("with a start in its period", "r", 1)
+	wantGates("while two jobs name it", "k", 1)
+	wantGates("with a start in its period", "r", 1)
 	change(t, s, held, store.Change{Verb: queue.VerbCancel})
-	there("while one is timed", "k", 1)
+	wantGates("while one is timed", "k", 1)
 	other := []queue.Demand{{Kind: queue.GateLock, Key: "other", Amount: 1}}
 	change(t, s, later, store.Change{Verb: queue.VerbEdit,
 		Edit: func(j *queue.Job) error { j.Demands = other; return nil }})
-	there("once none does", "k", 0)
-	there("as that names another one", "other", 1)
+	wantGates("once none does", "k", 0)
+	wantGates("as that names another one", "other", 1)
 	change(t, s, later, store.Change{Verb: queue.VerbRemove})
-	there("once that is gone", "other", 0)
+	wantGates("once that is gone", "other", 0)
 	clock += queue.Millis(time.Minute.Milliseconds())
-	there("at the end of the period", "r", 1)
+	wantGates("at the end of the period", "r", 1)
 	clock += 2
-	there("after it", "r", 0)
+	wantGates("after it", "r", 0)
 	change(t, s, held, store.Change{Verb: queue.VerbRetry})
-	there("as one comes back", "k", 1)
+	wantGates("as one comes back", "k", 1)
 }
 
 // However far the clock is set back, a full rate limit opens after its period, and waiting jobs start.
@@ -94,7 +96,7 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 		}
 		for i := range jobs {
 			claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[i].Lease(), StartedAt: clock}}})
-			claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[i])}})
+			claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[i])}})
 		}
 	}
 	start("at first", 2)
@@ -188,7 +190,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
 	}
 	promote(t, s)
-	if rows, _ := most(); rows > maxRemoved+100 {
+	if rows, _ := most(); rows > maxRemovedPerTx+100 {
 		t.Errorf("one transaction changed %d rows", rows)
 	}
 	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
@@ -199,7 +201,7 @@ func TestManyEdgesAreRemovedInSteps(t *testing.T) {
 
 // Verify reports gates, lane heads and dependencies that contradict the jobs. A restore corrects the counters,
 // so that the jobs can run.
-func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
+func TestVerifyComparesGatesWithJobs(t *testing.T) {
 	for _, c := range []struct {
 		harmful, want string
 		recounted     bool // a restore corrects the damage
@@ -220,7 +222,7 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 		})
 		expectNoFaults(t, s, "before")
 		damageRow(t, s, c.harmful)
-		if found := fmt.Sprint(faultsFound(t, s)); !strings.Contains(found, c.want) {
+		if found := fmt.Sprint(findFaults(t, s)); !strings.Contains(found, c.want) {
 			t.Errorf("after %s verify finds %s, want %q", c.harmful, found, c.want)
 		}
 		if !c.recounted {
@@ -240,12 +242,12 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 
 func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
 
-// Jobs in many queues wait at the same gate. They do not starve a job that waits at this gate in another queue,
-// neither while the gate is in use, nor while jobs run that do not need the gate.
+// Jobs in many queues wait at a gate. They do not starve a job in one more queue that waits at the same gate.
+// This also holds while jobs run that do not need the gate.
 func TestGateServesEveryListInTurn(t *testing.T) {
 	const queues, turns = 900, 40
 	for name, c := range map[string]struct {
-		take, theirs, ours queue.Demand
+		take, theirs, ours queue.Demand // of the running jobs, of those in the many queues, of the last job
 		want               int
 		withOthers         bool // jobs of another user, which do not need the gate, run in every round
 	}{
@@ -277,7 +279,7 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 			for range turns {
 				var r store.Report
 				for i := range running {
-					r.Settlements = append(r.Settlements, completed(&running[i]))
+					r.Settlements = append(r.Settlements, completionOf(&running[i]))
 				}
 				r.WantedJobs = c.want
 				_, running = claimJobs(t, s, r)
@@ -296,10 +298,12 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 	}
 }
 
+// lockOf returns the demand for a lock that n jobs may hold.
 func lockOf(key string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateLock, Key: key, Amount: n}
 }
 
+// unitsOf returns the demand for n units of a resource.
 func unitsOf(name string, n int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, Key: name, Amount: n}
 }
@@ -362,7 +366,7 @@ func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
 				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
 			}
 			for i := range jobs {
-				e := completed(&jobs[i])
+				e := completionOf(&jobs[i])
 				e.Decision.State = queue.Failed
 				claimJobs(t, s, store.Report{Settlements: []store.Settlement{e}})
 			}
@@ -386,7 +390,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	enqueueFor(t, s, 1, 1, night...)
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
 	// This claim finds the lane empty.
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 2})
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	s.maxEmptyLanes = 0
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		if _, err := tx.tidyLanes(); err != nil {
@@ -402,7 +406,7 @@ func TestForgottenQueueUndone(t *testing.T) {
 	})
 	enqueueFor(t, s, 1, 3, night...)
 	for range 2 {
-		if err := s.laneFaults(); err != nil {
+		if err := s.checkMemory(); err != nil {
 			t.Error(err)
 		}
 		claimJobs(t, s, store.Report{WantedJobs: 2})
@@ -421,7 +425,7 @@ func TestDependantsInTurn(t *testing.T) {
 	}
 	enqueueFor(t, s, 1, 1000, after(0))
 	child := enqueueFor(t, s, 2, 1, after(1))[0]
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0]), completed(&jobs[1])}})
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0]), completionOf(&jobs[1])}})
 	for range 3 {
 		if _, err := s.Promote(t.Context()); err != nil {
 			t.Fatal(err)
@@ -456,7 +460,7 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	slices.SortStableFunc(jobs, func(a, b queue.Job) int { return (b.UID & 1) - (a.UID & 1) })
 	var ends []store.Settlement
 	for i := range jobs {
-		ends = append(ends, completed(&jobs[i]))
+		ends = append(ends, completionOf(&jobs[i]))
 	}
 	claimJobs(t, s, store.Report{Settlements: ends})
 	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {

@@ -48,7 +48,7 @@ func enqueue(t *testing.T, s *sqlite.Store, n int) store.Receipt {
 	return r
 }
 
-// usedDatabases holds the databases of the shared server that finished tests have used.
+// usedDatabases holds the URLs of databases on the shared server that finished tests have used.
 var usedDatabases = make(chan string, 64)
 
 // emptyDatabase returns a database on the shared server without a queue. It empties a used database, or
@@ -112,7 +112,7 @@ func skipUnlessServer(t *testing.T) *pgserver.Server {
 	return pgserver.Shared(t)
 }
 
-// openNode opens a node with one unit of the resource gpu.
+// openNode opens a store as the node with the given name, with one unit of the resource gpu.
 func openNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
@@ -127,6 +127,7 @@ func openNode(t *testing.T, url, name string) *postgres.Store {
 	return s
 }
 
+// enqueueOn enqueues jobs of user 7 on a node, and returns their seqs.
 func enqueueOn(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64 {
 	t.Helper()
 	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 7})
@@ -136,6 +137,7 @@ func enqueueOn(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64 {
 	return r.Seqs
 }
 
+// claimOn claims up to want jobs on a node.
 func claimOn(t *testing.T, s *postgres.Store, want int) (jobs []queue.Job) {
 	t.Helper()
 	g, err := s.Exchange(t.Context(), store.Report{WantedJobs: want})
@@ -174,13 +176,14 @@ func reportStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
 	}
 }
 
-// completedOn returns the report that a job has completed.
-func completedOn(s *postgres.Store, j *queue.Job) store.Settlement {
+// completionOn returns the settlement of a leased job that has completed.
+func completionOn(s *postgres.Store, j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
 }
 
-// openPriorityNode returns a node of the database at url. It claims jobs by priority.
+// openPriorityNode opens a store as the node with the given name, with 10,000 units of the resource gpu. The
+// node claims jobs by priority.
 func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{
@@ -197,8 +200,8 @@ func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs for each of the users 1 to users. Each user gets, for each list of demands,
-// times jobs.
+// enqueueForUsers enqueues jobs of the users with the uids 1 to users. For each list in demands, each user gets
+// as many jobs as the parameter times says.
 func enqueueForUsers(t *testing.T, s *postgres.Store, users, times int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {
@@ -214,6 +217,7 @@ func enqueueForUsers(t *testing.T, s *postgres.Store, users, times int, demands 
 	}
 }
 
-func lock(key string, n int) []queue.Demand {
+// lockDemands returns the list of demands of a job that needs only a lock. n is the limit of the lock.
+func lockDemands(key string, n int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, Key: key, Amount: n}}
 }

@@ -65,8 +65,8 @@ func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 // UniqueKeyHolder implements rules.Jobs. It returns the job that has a unique key of a user.
 func (t *Tx) UniqueKeyHolder(uid int, key string) (j rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
-		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended,
-			int64(uid), key)
+		list, err := t.readJobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+
+			ended, int64(uid), key)
 		if err != nil {
 			return j, false, err
 		}

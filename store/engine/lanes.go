@@ -71,7 +71,7 @@ func (t *Tx) storedGate(l *rules.Lane) int64 {
 	} else {
 		t.undo = append(t.undo, func() { delete(closedHere, l.ID) })
 	}
-	if t.s.mem.unknownUser(l) {
+	if t.s.mem.closedForUnknownUser(l) {
 		closedHere[l.ID] = l.ClosedBy
 		return rules.Open
 	}
@@ -85,13 +85,13 @@ func (t *Tx) storedGate(l *rules.Lane) int64 {
 	return l.ClosedBy
 }
 
-// unknownUser reports whether a lane is closed for this node alone because its user is unknown on this node.
-func (m *memory) unknownUser(l *rules.Lane) bool {
+// closedForUnknownUser reports whether a lane is closed for this node alone because its user is unknown on this node.
+func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
 	return l.ClosedBy == rules.UserGate(l.UID) && m.thisNode.UnknownUIDs[l.UID] &&
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leased < m.maxLeasedPerUser)
 }
 
-// firstJobOfLaneSQL selects the first job of a lane.
+// firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first job of a lane.
 const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
 
 // Lane implements rules.Lanes. It returns the lane for a job, and creates it if necessary.
@@ -101,7 +101,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		l := ls.Plain[lanes.Name{Queue: j.Queue, UID: j.UID}]
 		if l == nil {
 			l = new(emptyLane(j))
-			t.newLane(l, "", "")
+			t.insertLane(l, "", "")
 			ls.Add(l)
 			t.undo = append(t.undo, func() { ls.Remove(l) })
 		}
@@ -129,7 +129,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
 		t.CountLane(gate, 1)
 	}
-	t.newLane(&l, demands, needs)
+	t.insertLane(&l, demands, needs)
 	return l, t.err
 }
 
@@ -139,8 +139,8 @@ func emptyLane(j *rules.Job) rules.Lane {
 		ClosedBy: rules.Empty, HeapIndex: -1}
 }
 
-// eachLane calls the function each for the lanes that a query returns, until it returns false. The parameter
-// rest is the part of the query that follows FROM lanes.
+// eachLane calls the function each for the lanes that a query returns, until that function returns false. The
+// parameter rest is the part of the query that follows FROM lanes.
 func (t *Tx) eachLane(each func(l rules.Lane) (more bool), rest string, args ...any) {
 	t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
@@ -166,15 +166,16 @@ func (t *Tx) storedLane(rest string, args ...any) (l rules.Lane, found bool, err
 	return l, found, t.err
 }
 
-// countLanes adds by to the number of lanes of a queue.
-func (t *Tx) countLanes(name string, by int) {
+// countLanes adds n, which may be negative, to the number of lanes of a queue.
+func (t *Tx) countLanes(name string, n int) {
 	q := t.s.mem.lanes.Queue(name)
 	t.addQueueToDelta(q)
-	q.Lanes += by
-	t.undo = append(t.undo, func() { q.Lanes -= by })
+	q.Lanes += n
+	t.undo = append(t.undo, func() { q.Lanes -= n })
 }
 
-func (t *Tx) newLane(l *rules.Lane, demands, needs string) {
+// insertLane stores a new, empty lane and sets its id. demands and needs are the texts for its row.
+func (t *Tx) insertLane(l *rules.Lane, demands, needs string) {
 	t.s.mem.emptyLanes++
 	t.countLanes(l.Queue, 1)
 	l.ID = t.number(
@@ -236,18 +237,18 @@ func (t *Tx) removeLane(l *rules.Lane) {
 func (t *Tx) clearClosedHere() {
 	ls := t.s.mem.lanes
 	old := ls.ClosedHere
-	stale := func() {
+	markAllStale := func() {
 		for _, q := range ls.Queues {
 			ls.MarkStale(q)
 		}
 	}
 	t.undo = append(t.undo, func() {
 		ls.ClosedHere = old
-		stale()
+		markAllStale()
 	})
 	ls.ClosedHere = map[int64]int64{}
 	t.closedLanes = nil
-	stale()
+	markAllStale()
 	t.rules.MadeJobsReady = true
 }
 

@@ -35,7 +35,8 @@ func enqueueFor(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []i
 // lowPriority gives a job a low priority, so that its user does not take turns with other users.
 func lowPriority(j *queue.Job) { j.Priority = -1 }
 
-func bound(t *testing.T, s *Store, n int) {
+// setUserQuota limits how many jobs of each user may be leased.
+func setUserQuota(t *testing.T, s *Store, n int) {
 	t.Helper()
 	if err := s.SetMaxRunningPerUser(t.Context(), n); err != nil {
 		t.Fatal(err)
@@ -55,8 +56,8 @@ func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []
 	return seqs, turned.Jobs
 }
 
-// completed returns the report that a job has completed.
-func completed(j *queue.Job) store.Settlement {
+// completionOf returns the settlement of a leased job that has completed.
+func completionOf(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
 		RecordsAttempt: true}}
 }
@@ -77,12 +78,13 @@ func number(t *testing.T, s *Store, q string) (n int64) {
 // expectNoFaults checks that Verify finds no faults. when says at which point of the test, for the message.
 func expectNoFaults(t *testing.T, s *Store, when string) {
 	t.Helper()
-	if got := faultsFound(t, s); len(got) > 0 {
+	if got := findFaults(t, s); len(got) > 0 {
 		t.Errorf("%s: %q", when, got)
 	}
 }
 
-func faultsFound(t *testing.T, s *Store) (messages []string) {
+// findFaults returns the messages about the faults that Verify finds.
+func findFaults(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
 	list, err := s.Verify(t.Context())
 	if err != nil {
@@ -105,7 +107,7 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 	}{{0, []int64{2, 12, 3, 4, 5, 6, 7, 8, 9, 10}}, {1, nil}, {2, []int64{2, 12}}, {4, []int64{2, 12, 3, 4}}} {
 		dir := t.TempDir()
 		s := openStore(t, dir)
-		bound(t, s, 1)
+		setUserQuota(t, s, 1)
 		enqueueFor(t, s, 1, 10)
 		enqueueFor(t, s, 2, 2)
 		first, jobs := claimJobs(t, s, store.Report{WantedJobs: 9})
@@ -116,11 +118,11 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		claimJobs(t, s, store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}}})
 		s.Close()
 		s = openStore(t, dir)
-		bound(t, s, c.bound)
+		setUserQuota(t, s, c.bound)
 		if got, _ := claimJobs(t, s, store.Report{WantedJobs: 20}); !slices.Equal(got, c.want) {
 			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
 		}
-		got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 20})
+		got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
 			t.Errorf("after the end of a job: claimed %v, want the next job", got)
 		}
@@ -136,7 +138,7 @@ func TestAClaimIsBounded(t *testing.T) {
 	most := countChangedRows(t, s)
 	enqueueMany(t, s, many, ofUser(1))
 	other := enqueueFor(t, s, 2, 1, lowPriority)
-	bound(t, s, worker)
+	setUserQuota(t, s, worker)
 	most()
 	await := func(want int) (seqs []int64, jobs []queue.Job) {
 		t.Helper()
@@ -161,7 +163,8 @@ func TestAClaimIsBounded(t *testing.T) {
 	}
 	next := int64(worker)
 	for range 20 { // from here on, the number of jobs must make no difference
-		got, more := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: worker})
+		got, more := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])},
+			WantedJobs: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
 		}
@@ -176,7 +179,7 @@ func TestAClaimIsBounded(t *testing.T) {
 	if rows, _ := most(); rows > 10 {
 		t.Errorf("%d rows were changed to enqueue a job that is kept back", rows)
 	}
-	bound(t, s, 0)
+	setUserQuota(t, s, 0)
 	if got, _ := await(2 * rules.MaxSteps); len(got) != 2*rules.MaxSteps || got[0] != next+1 || !slices.IsSorted(got) {
 		t.Errorf("without a bound %d were claimed, from %d on", len(got), got[0])
 	}
@@ -189,7 +192,7 @@ func TestAClaimIsBounded(t *testing.T) {
 // before the jobs of others.
 func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	bound(t, s, 3)
+	setUserQuota(t, s, 3)
 	enqueueMany(t, s, 5000, ofUser(1))
 	other := enqueueFor(t, s, 2, 1, lowPriority)
 	want := []int64{1, 2, 3, other[0]}
@@ -198,8 +201,8 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
 	better := enqueueFor(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
-	if got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0]), completed(&jobs[1]),
-		completed(&jobs[2])}, WantedJobs: 9}); !slices.Equal(got, append(better, 4)) {
+	if got, _ := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0]),
+		completionOf(&jobs[1]), completionOf(&jobs[2])}, WantedJobs: 9}); !slices.Equal(got, append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
 }
@@ -208,7 +211,7 @@ func TestQuotaBoundsAFloodOfOneUser(t *testing.T) {
 // transaction.
 func TestCutShortClaimContinues(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	bound(t, s, 1)
+	setUserQuota(t, s, 1)
 	const users = 2 * rules.MaxSteps
 	for uid := range users { // these lanes will be empty when the claim checks them
 		enqueueFor(t, s, uid, 2)
@@ -238,7 +241,7 @@ func TestCutShortClaimContinues(t *testing.T) {
 		waits = s.waiter != nil
 		s.mu.Unlock()
 	}
-	bound(t, s, 0) // opens all lanes of the user again
+	setUserQuota(t, s, 0) // opens all lanes of the user again
 	select {
 	case jobs := <-result:
 		if len(jobs) != 1 || jobs[0].Seq != other[1] {
@@ -333,10 +336,10 @@ func TestQueueLeavesNoRow(t *testing.T) {
 	}
 }
 
-// If counters of users contradict the jobs, verify reports them, and restoring a backup recomputes them.
+// If counters of users contradict the jobs, Verify reports them, and restoring a backup recomputes them.
 func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	bound(t, s, 1)
+	setUserQuota(t, s, 1)
 	enqueueFor(t, s, 7, 3)
 	claimJobs(t, s, store.Report{WantedJobs: 9})
 	gone := enqueueFor(t, s, 7, 1)
@@ -362,7 +365,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	must(`INSERT INTO users VALUES (8, 1, 0, 0)`)
 	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
 	must(`UPDATE meta SET queues = 'default=2/7/1/5 '`)
-	got := strings.Join(faultsFound(t, s), "\n")
+	got := strings.Join(findFaults(t, s), "\n")
 	for _, want := range []string{"uid 7: the counter of waiting jobs is 2, but should be 3",
 		"uid 8: the counter of waiting jobs is 1, but should be 0",
 		"uid 7: the counter of bytes used by its jobs and schedules is 9, but should be ",
@@ -380,7 +383,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)
-	if got := strings.Join(faultsFound(t, s), "\n"); !strings.Contains(got,
+	if got := strings.Join(findFaults(t, s), "\n"); !strings.Contains(got,
 		"uid 7: the counter of bytes used by its jobs and schedules") {
 		t.Errorf("a schedule with another size: got %q", got)
 	}
@@ -406,7 +409,7 @@ func TestClaimReadsTheSameForAnyNumberOfClosedLanes(t *testing.T) {
 		enqueueFor(t, s, 2, 20)
 		countSteps(t, s)
 		for range 20 {
-			_, next := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 1})
+			_, next := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 1})
 			jobs = next
 		}
 		read[n] = countSteps(t, s)
@@ -423,7 +426,7 @@ func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	enqueueFor(t, s, 1, 1, withDemands(lockOf("k", 1)))
 	_, jobs := claimJobs(t, s, store.Report{WantedJobs: 2})
 	// This claim finds the lane empty.
-	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&jobs[0])}, WantedJobs: 2})
+	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	enqueueFor(t, s, 1, 1)
 	name := lanes.Name{Queue: "default", UID: 1}
 	plain := s.mem.lanes.Plain[name]

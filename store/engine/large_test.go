@@ -149,7 +149,7 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 		do   func() error
 	}{
 		{"end", func() error {
-			_, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completed(&jobs[0])}})
+			_, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}})
 			return err
 		}},
 		{"retry", change(queue.VerbRetry)},

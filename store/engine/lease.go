@@ -30,21 +30,21 @@ type claimResult struct {
 	err    error
 }
 
-// Exchange records what happened to leases and claims more, in one commit.
+// Exchange records what happened to leases and claims more jobs, in one commit.
 func (e *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
 	o := &op{forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobs}}
 	return e.exchange(ctx, o, func(*Tx) *store.Report { return &report })
 }
 
-// exchange implements Exchange. It calls the function report inside the transaction to learn what to record
-// and claim. The operation o holds the data of that report that is known before the transaction begins.
+// exchange implements Exchange. It calls the function report inside the transaction to learn what to record and
+// claim. o holds the part of the report that is known before the transaction begins.
 func (e *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (store.Grant, error) {
 	o.class = Urgent
 	return resultOf(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
 }
 
-// ExchangeLater is like Exchange, but learns what to record and claim only inside the transaction, from the
-// function report. want is the number of jobs that it will claim.
+// ExchangeLater is like Exchange, but it calls the function report inside the transaction to learn what to
+// record and claim. want is the number of jobs that the report will claim.
 func (e *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx) *store.Report) (store.Grant, error) {
 	return e.exchange(ctx, &op{forecast: forecast{wantedJobs: want}}, report)
 }

@@ -24,7 +24,7 @@ func completeOne(t *testing.T, s *Store, name string) {
 	if err != nil || len(got.Jobs) != 1 {
 		t.Fatalf("claimed %v, %v", got.Jobs, err)
 	}
-	e := completed(&got.Jobs[0])
+	e := completionOf(&got.Jobs[0])
 	e.Attempt = queue.Attempt{StartedAt: s.now(), EndedAt: s.now() + 5000}
 	e.Fingerprint = got.Jobs[0].Fingerprint()
 	if _, err = s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{e}}); err != nil {
@@ -32,7 +32,7 @@ func completeOne(t *testing.T, s *Store, name string) {
 	}
 }
 
-// statisticsOf returns the sum of all statistics of a grain.
+// statisticsOf returns the sum of all statistics of a grain, that is, of one length of period.
 func statisticsOf(t *testing.T, s *Store, g store.Grain) (sum store.AttemptStatistics) {
 	t.Helper()
 	got, err := s.Stats(t.Context(), store.StatsFilter{Grain: g, WithPeriods: true})
@@ -53,9 +53,9 @@ func openWithClock(t *testing.T, dir string, now *queue.Millis) *Store {
 	return s
 }
 
-// everyFigure records statistics, sums them up in coarser periods, and adds to those periods after the clock
+// recordStatistics records statistics, sums them up in coarser periods, and adds to those periods after the clock
 // was set back.
-func everyFigure(t *testing.T, s *Store) {
+func recordStatistics(t *testing.T, s *Store) {
 	t.Helper()
 	clock, now := s.now, s.now()
 	s.now = func() queue.Millis { return now }
@@ -72,7 +72,7 @@ func everyFigure(t *testing.T, s *Store) {
 
 // Statistics are committed together with the changes of jobs that they count, and survive restarts. A
 // transaction that is rolled back adds nothing to them.
-func TestFiguresAreInTheCommit(t *testing.T) {
+func TestStatisticsAreInTheCommit(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
 	for want := range int64(4) {
@@ -102,7 +102,7 @@ func TestFiguresAreInTheCommit(t *testing.T) {
 
 // Upkeep may be interrupted at any point, any number of times. Each grain (minute, hour, day) still counts each
 // attempt exactly once.
-func TestRollUpsAreCutAnywhere(t *testing.T) {
+func TestInterruptedRollUpsCountOnce(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
 	total := int64(0)
@@ -151,7 +151,7 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 
 // Each period has a limited number of rows, however many queues there are. The all-time statistics of a queue
 // never decrease, even if the clock changes.
-func TestFiguresAreBounded(t *testing.T) {
+func TestStatisticsAreBounded(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
 	total := int64(0)
@@ -299,7 +299,7 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 
 // Statistics are kept even in the first minute of 1970, where a machine without a battery-backed clock
 // starts.
-func TestFiguresOfTheFirstMinute(t *testing.T) {
+func TestStatisticsOfTheFirstMinute(t *testing.T) {
 	now := queue.Millis(30_000)
 	s := openWithClock(t, t.TempDir(), &now)
 	completeOne(t, s, "f")

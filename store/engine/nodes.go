@@ -27,7 +27,7 @@ func (e *Engine) SetOtherNodes(n int64) { e.otherNodes.Store(n) }
 // HasOtherNodes reports whether the last transaction found another active node.
 func (e *Engine) HasOtherNodes() bool { return e.otherNodes.Load() > 0 }
 
-// JoinAs sets the number of this node when the transaction is committed.
+// JoinAs sets the number of this node. A rollback restores the old number.
 func (t *Tx) JoinAs(node int64) {
 	s := t.s
 	old := s.node
@@ -60,23 +60,23 @@ func (e *Engine) HasOwnLeases() bool {
 // changed. While the table meta lists reserved leases, the result contains all nodes.
 func (t *Tx) ReservationsByNode() map[int64][]byte {
 	m := &t.s.mem
-	of := map[int64][]byte{}
-	for _, node := range t.leasedBy {
-		of[node] = nil
+	byNode := map[int64][]byte{}
+	for _, node := range t.changedNodes {
+		byNode[node] = nil
 	}
 	for seq, l := range m.leases {
-		if list, listed := of[l.Job.Node]; !l.Running && (listed || m.reservedInMeta) {
-			of[l.Job.Node] = database.AppendReservation(list, seq, l.Job.Fence, l.Job.Node)
+		if list, listed := byNode[l.Job.Node]; !l.Running && (listed || m.reservedInMeta) {
+			byNode[l.Job.Node] = database.AppendReservation(list, seq, l.Job.Fence, l.Job.Node)
 		}
 	}
-	return of
+	return byNode
 }
 
-// SetReservedInMeta records whether meta lists reserved leases once the transaction is committed. It reports
-// whether the list in meta changes.
+// SetReservedInMeta records whether the table meta will list any reserved leases after the transaction. It
+// reports whether the list in meta changes.
 func (t *Tx) SetReservedInMeta(some bool) (changed bool) {
 	m := &t.s.mem
-	changed = m.reservedInMeta || some || slices.Contains(t.leasedBy, NoNode)
+	changed = m.reservedInMeta || some || slices.Contains(t.changedNodes, NoNode)
 	m.reservedInMeta = some
 	return changed
 }
@@ -141,7 +141,7 @@ func (e *Engine) Counters() Counters {
 	return Counters{e.mem.commits, e.mem.nextSeq, e.mem.nextEvent}
 }
 
-// InTxWithoutWaiter reports whether a transaction is running while no claim waits for a job.
+// InTxWithoutWaiter reports whether a transaction is running and no claim waits for a job.
 func (e *Engine) InTxWithoutWaiter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -111,7 +111,7 @@ func (e *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) 
 
 // load reads the whole cache for the first time.
 func (e *Engine) load() error {
-	if err := e.loadHeads(); err != nil {
+	if err := e.loadMemory(); err != nil {
 		return err
 	}
 	if err := e.runtimeEstimates.Load(e.db); err != nil {
@@ -124,8 +124,8 @@ func (e *Engine) load() error {
 	return nil
 }
 
-// loadHeads reads everything that is stored in the database, in two batches of queries.
-func (e *Engine) loadHeads() error {
+// loadMemory reads the writer's memory from the tables, in two batches of queries.
+func (e *Engine) loadMemory() error {
 	e.mem = memory{nodeMemory: e.mem.nodeMemory, leases: map[int64]*rules.Lease{},
 		gates: gates.State{UsedUnits: map[int64]int{}}, users: map[int]user{}, owners: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
@@ -147,7 +147,7 @@ func (e *Engine) loadHeads() error {
 	e.mem.dependencies.Read(&first)
 	e.mem.gates.Read(&first)
 	e.readBatches(&first)
-	lanesTaken := e.loadLanes(&first)
+	addPlainLanes := e.loadLanes(&first)
 	if err := e.db.QueryAll(first.Queries); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (e *Engine) loadHeads() error {
 	if err := cmp.Or(e.loadReserved(reserved, leased), e.loadUserCounts(), e.loadQueueCounts()); err != nil {
 		return err
 	}
-	lanesTaken()
+	addPlainLanes()
 	for _, b := range e.mem.batches {
 		e.mem.countBatch(&b, 1)
 	}
@@ -185,8 +185,8 @@ func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 }
 
-// loadReserved reads the jobs of a list of reserved leases (not known to have started) with the callback
-// leased, and sets the fences and nodes of these leases.
+// loadReserved reads the jobs of a list of reserved leases. It passes their rows to the callback leased, which
+// adds the leases, and then sets the fences and nodes of these leases.
 func (e *Engine) loadReserved(reserved string, leased func(database.Row)) error {
 	reservations, err := database.ParseReservations(reserved)
 	if err != nil || len(reservations) == 0 {

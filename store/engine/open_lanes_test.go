@@ -262,7 +262,7 @@ func TestRankingOutlivesTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		var err error
-		if s, err = Open(t.Context(), Options{Dir: dir, Order: o}); err != nil {
+		if s, err = Open(t.Context(), Options{Dir: dir, RankOrder: o}); err != nil {
 			t.Fatal(err)
 		}
 	}

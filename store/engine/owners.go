@@ -15,9 +15,10 @@ import (
 
 // Limits of one transaction that disowns jobs, which means that it moves them to another uid.
 const (
-	// disownJobs limits the jobs that the transaction changes, and the keys and batch names that it deletes.
-	disownJobs  = 250
-	disownReads = 5000 // number of jobs that the transaction reads
+	// maxDisownedJobs limits the jobs that the transaction changes. It also limits the keys and the batch names that
+	// it deletes.
+	maxDisownedJobs = 250
+	maxDisownReads  = 5000 // limit of the jobs that the transaction reads
 )
 
 // disownment moves the jobs of a uid to a uid below 0, because another user has the uid now.
@@ -54,8 +55,9 @@ func (t *Tx) recordOwner(uid int, name string) error {
 	return t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name)
 }
 
-// Disown moves the jobs of a uid to a former owner, if owner is the recorded name of the uid. Each call takes
-// one step, and reports whether another call is needed.
+// Disown moves the jobs of a uid to a uid below 0, because the uid belongs to another account now. It does
+// nothing if owner is not the recorded name of the uid. Each call takes one step, and reports whether another
+// call is needed.
 func (e *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
 	return resultOf(ctx, e, &op{class: Prompt}, func(t *Tx) (more bool, err error) {
 		m := &t.s.mem
@@ -78,8 +80,8 @@ func (e *Engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 	})
 }
 
-// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the schedules and
-// batches in this transaction. The jobs follow in later steps.
+// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the uid's
+// schedules and batches. disownStep moves the jobs later.
 func (t *Tx) beginDisowning(uid int) {
 	t.requireReload()
 	m := &t.s.mem
@@ -122,14 +124,14 @@ func (t *Tx) disownStep(d *disownment) error {
 	batches, err := t.ExecCount(
 		`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`,
 		int64(d.uid))
-	if err != nil || keys == disownJobs || batches == disownJobs {
+	if err != nil || keys == maxDisownedJobs || batches == maxDisownedJobs {
 		return err
 	}
 	m := &t.s.mem
 	var list []rules.Job
 	scanned, upTo := 0, d.beforeSeq
 	err = t.Query(func(r database.Row) (bool, error) {
-		if len(list) == disownJobs || scanned == disownReads {
+		if len(list) == maxDisownedJobs || scanned == maxDisownReads {
 			upTo = r.Num(0)
 			return false, nil
 		}
@@ -140,7 +142,7 @@ func (t *Tx) disownStep(d *disownment) error {
 		return true, nil
 	}, `SELECT `+records.HeadColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.movedUpTo,
 		d.beforeSeq,
-		int64(disownReads+1))
+		int64(maxDisownReads+1))
 	if err != nil {
 		return err
 	}
@@ -225,8 +227,8 @@ func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned
 }
 
 // isOutputOwned reports whether an output file belongs to an attempt or a lease, or is already in the table
-// garbage, which lists the files to delete. For a name that has not the form SEQ-FENCE it also returns true, so
-// that files of other programs are kept.
+// garbage, which lists the files to delete. For a name without the form SEQ-FENCE it also returns true, so that
+// files of other programs are kept.
 func (t *Tx) isOutputOwned(ref string) bool {
 	first, second, _ := strings.Cut(ref, "-")
 	seq, err := strconv.ParseInt(first, 10, 64)

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ownedBy enqueues n jobs of a user whose name is recorded.
-func ownedBy(t *testing.T, s *Store, uid int, name string, n int) []int64 {
+// enqueueWithOwner enqueues n jobs of a user whose name is recorded.
+func enqueueWithOwner(t *testing.T, s *Store, uid int, name string, n int) []int64 {
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
@@ -22,6 +22,7 @@ func ownedBy(t *testing.T, s *Store, uid int, name string, n int) []int64 {
 	return r.Seqs
 }
 
+// promoteAll calls Promote until nothing more is due.
 func promoteAll(t *testing.T, s *Store) {
 	t.Helper()
 	untilDone(t, func(ctx context.Context) (bool, error) {
@@ -36,10 +37,10 @@ func promoteAll(t *testing.T, s *Store) {
 func TestDisowningContinuesInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	ownedBy(t, s, 7, "alice", 600)
+	enqueueWithOwner(t, s, 7, "alice", 600)
 	claimJobs(t, s, store.Report{WantedJobs: 2})
 	enqueueMany(t, s, 7000, ofUser(8))
-	ownedBy(t, s, 7, "alice", 300)
+	enqueueWithOwner(t, s, 7, "alice", 300)
 	most := countChangedRows(t, s)
 	most()
 	for range 3 {
@@ -47,16 +48,16 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 			t.Fatalf("more: %t, %v", more, err)
 		}
 	}
-	if rows, n := most(); rows > 2*disownJobs+10 || n != 3 {
+	if rows, n := most(); rows > 2*maxDisownedJobs+10 || n != 3 {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
-	bobs := ownedBy(t, s, 7, "bob", 1)[0]
+	bobs := enqueueWithOwner(t, s, 7, "bob", 1)[0]
 	s.Close()
 	s = openStore(t, dir)
 	most = countChangedRows(t, s)
 	most()
 	promoteAll(t, s)
-	if rows, _ := most(); rows > 2*disownJobs+20 {
+	if rows, _ := most(); rows > 2*maxDisownedJobs+20 {
 		t.Errorf("%d rows in a transaction", rows)
 	}
 	wants := func(when string, former, now, left int64) {
@@ -74,7 +75,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	if err != nil || len(leased) != 2 {
 		t.Fatal(len(leased), err)
 	}
-	seqs, jobs := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completed(&leased[0])},
+	seqs, jobs := claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&leased[0])},
 		Releases: []queue.Lease{leased[1].Lease()}, WantedJobs: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
@@ -96,11 +97,11 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 // in the meantime are not moved.
 func TestDisowningDuringPromote(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	ownedBy(t, s, 7, "alice", 2*disownJobs)
+	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobs)
 	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || !more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
-	ownedBy(t, s, 7, "bob", 1)
+	enqueueWithOwner(t, s, 7, "bob", 1)
 	promoteAll(t, s)
 	if more, err := s.Disown(t.Context(), 7, "alice"); err != nil || more {
 		t.Fatalf("more: %t, %v", more, err)
@@ -117,7 +118,7 @@ func TestDisowningDuringPromote(t *testing.T) {
 // If a step of moving jobs to a former owner is rolled back, it moves no jobs.
 func TestUndoneDisowning(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	ownedBy(t, s, 7, "alice", 3)
+	enqueueWithOwner(t, s, 7, "alice", 3)
 	s.Do(t.Context(), Urgent, func(tx *Tx) error {
 		tx.beginDisowning(7)
 		if err := tx.recordOwner(9, "eve"); err != nil {
@@ -129,7 +130,7 @@ func TestUndoneDisowning(t *testing.T) {
 	if len(s.mem.disownments) != 0 || s.mem.owners[7] != "alice" || len(s.mem.owners) != 1 {
 		t.Errorf("%v, %v", s.mem.disownments, s.mem.owners)
 	}
-	ownedBy(t, s, 9, "mallory", 1)
+	enqueueWithOwner(t, s, 9, "mallory", 1)
 	if s.mem.owners[9] != "mallory" {
 		t.Errorf("%v", s.mem.owners)
 	}

@@ -25,8 +25,8 @@ type prewrite struct {
 
 // prewrittenAttempt identifies a row of the table attempts that was written as a prediction.
 type prewrittenAttempt struct {
-	settlement *store.Settlement
-	runs       int
+	settlement    *store.Settlement
+	attemptNumber int // number of the attempt, which is the job's StartedAttempts
 }
 
 // errPrewrite ends a transaction whose prewritten rows the rules did not confirm, or that would read such a
@@ -34,12 +34,13 @@ type prewrittenAttempt struct {
 var errPrewrite = prewriteError{errors.New("rows that were written ahead of the writer lock do not match what the " +
 	"transaction must store; the transaction is repeated without them")}
 
+// prewriteError makes the engine repeat the transaction, like the error of a busy database.
 type prewriteError struct{ error }
 
 func (prewriteError) Kind() database.ErrorKind { return database.DatabaseBusy }
 
 // PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's first
-// operation, and before this node holds the writer lock. Without other nodes, which may hold the lock, it
+// operation, and before this node holds the writer lock. If no other node is active, the lock is free, so it
 // writes nothing.
 func (t *Tx) PrewriteEndedAttempts() error {
 	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
@@ -109,7 +110,7 @@ func (p *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, erro
 	if !found {
 		return false, nil
 	}
-	if written.settlement != e || written.runs != j.StartedAttempts {
+	if written.settlement != e || written.attemptNumber != j.StartedAttempts {
 		return false, errPrewrite
 	}
 	delete(p.attempts, e.Seq)

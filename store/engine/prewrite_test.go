@@ -33,7 +33,7 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 		for is, modify := range actual {
 			enqueueOn(t, a, engine.Draft())
 			j := claimOn(t, a, 1)[0]
-			expected, got := completedOn(a, &j), completedOn(a, &j)
+			expected, got := completionOn(a, &j), completionOn(a, &j)
 			prewrite(&expected)
 			if modify != nil {
 				modify(&got)
@@ -87,13 +87,13 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	if err != nil || len(lost) != 1 {
 		t.Fatal(len(lost), err)
 	}
-	theirs := completedOn(b, &lost[0].Job)
+	theirs := completionOn(b, &lost[0].Job)
 	theirs.Decision = queue.Decision{State: queue.Failed, RecordsAttempt: true, UsesAttempt: true,
 		Reason: queue.ReasonInterrupted}
 	if _, err := b.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{theirs}}); err != nil {
 		t.Fatal(err)
 	}
-	mine := completedOn(a, &j)
+	mine := completionOn(a, &j)
 	mine.Attempt.Output = []byte("an output")
 	release := a.HoldCommits()
 	answers := make(chan error, 2)
@@ -130,7 +130,7 @@ func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	enqueueOn(t, a, slices.Repeat([]queue.Job{engine.Draft()}, 40)...)
 	var ended []store.Settlement
 	for _, j := range claimOn(t, a, 40) {
-		e := completedOn(a, &j)
+		e := completionOn(a, &j)
 		e.Attempt.Output = bytes.Repeat([]byte("x"), 32<<10)
 		ended = append(ended, e)
 	}

@@ -23,7 +23,7 @@ func (t *Tx) publish(grant *claimResult) {
 	s.runtimeEstimates.AddMeasurements(t.measurements)
 	s.madeJobsReady = false
 	foreign := s.foreignChanges
-	if s.foreignChanges = (foreignChanges{}); foreign.hasChanges {
+	if s.foreignChanges = (foreignChanges{}); foreign.anyJob {
 		defer s.watchers.NotifyAll()
 	} else {
 		defer s.watchers.Notify(append(t.touchedJobs, foreign.seqs...)...)
@@ -31,7 +31,7 @@ func (t *Tx) publish(grant *claimResult) {
 	s.Publish(func(state *reads.State) {
 		s.publishCounts(state)
 		state.Order = s.mem.order
-		if foreign.hasChanges {
+		if foreign.anyJob {
 			s.publishUsers(state)
 		}
 		for uid := range t.users {
@@ -43,7 +43,7 @@ func (t *Tx) publish(grant *claimResult) {
 		for _, seq := range foreign.seqs {
 			s.publishLease(state, seq)
 		}
-		for _, seq := range t.leases {
+		for _, seq := range t.leaseSeqs {
 			s.publishLease(state, seq)
 		}
 		for _, q := range t.changedTurns {

@@ -22,7 +22,7 @@ func (e *Engine) Purge(ctx context.Context, ended store.EndedFilter, limit int, 
 	if by != nil {
 		detail = rules.UserDetail(*by)
 	}
-	return resultOf(ctx, e, removal(Normal), func(t *Tx) (int, error) { return t.purge(&ended, limit, detail) })
+	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (int, error) { return t.purge(&ended, limit, detail) })
 }
 
 // purge removes up to limit jobs, starting with those that ended first.
@@ -31,7 +31,7 @@ func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed 
 	for _, state := range ended.States {
 		from, args := reads.EndedFrom(ended, state)
 		for i := range from {
-			ended, err := t.jobs(limit, from[i]+` ORDER BY ended_at`, args[i]...)
+			ended, err := t.readJobs(limit, from[i]+` ORDER BY ended_at`, args[i]...)
 			if err != nil {
 				return 0, err
 			}
@@ -55,7 +55,7 @@ func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 	if queueName == "" && e.Reads.Counts().UnderGeneralRetention() <= keep {
 		return false, nil
 	}
-	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
+	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		excess := t.endedCount(queueName) - keep
 		if excess <= 0 {
 			return false, nil
@@ -66,7 +66,7 @@ func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 	})
 }
 
-// endedCount returns the number of ended jobs that a call of TrimJobs for this queue name compares with its limit.
+// endedCount returns the number of ended jobs that TrimJobs compares with its parameter keep.
 func (t *Tx) endedCount(queueName string) int64 {
 	m := &t.s.mem
 	if queueName == "" {
@@ -92,10 +92,10 @@ func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetent
 	return list, err
 }
 
-// TrimEvents implements store.Cleanup. It deletes a limited number of events that are older than before or
-// exceed the number keep, oldest first.
+// TrimEvents implements store.Cleanup. It deletes a limited number of events, oldest first: events before the
+// given time, and events in excess of keep.
 func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
-	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
+	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
 		t.Query(func(r database.Row) (bool, error) {
@@ -119,7 +119,7 @@ func (e *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	if e.Reads.Counts().OutputBytes <= keep {
 		return false, nil
 	}
-	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
+	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		excess, limit := t.s.mem.outputBytes-keep, maxOutputsPerStep
 		if excess <= 0 {
 			return false, nil
@@ -162,7 +162,7 @@ func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64
 
 // TrimQueueOutputs does the same as TrimOutputs for jobs of a queue that ended while the queue had its own retention.
 func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
-	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
+	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		excess := t.s.mem.lanes.Queue(name).RetainedBytes - keep
 		if excess <= 0 {
 			return false, nil

@@ -22,7 +22,7 @@ func (e *Engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, e
 	return resultOf(ctx, e, &op{class: Normal}, func(t *Tx) (store.Receipt, error) { return t.enqueue(r, list) })
 }
 
-// encodeAllTexts returns the encoded texts of each draft.
+// encodeAllTexts encodes the texts of each draft: its labels, settings and input.
 func encodeAllTexts(drafts []queue.Job) (list []records.Texts, err error) {
 	list = make([]records.Texts, len(drafts))
 	for i := range drafts {
@@ -33,6 +33,7 @@ func encodeAllTexts(drafts []queue.Job) (list []records.Texts, err error) {
 	return list, nil
 }
 
+// enqueue implements Enqueue in a transaction. list holds the encoded texts of the drafts.
 func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
 	if r.Submission != 0 && t.submission == 0 {
 		return t.s.shared.TakeSubmission(t, &r, func() (store.Receipt, error) {
@@ -63,7 +64,7 @@ func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, erro
 // drafts as the last frame.
 func (t *Tx) enqueueAll(r store.Request, list []records.Texts) (receipt store.Receipt, err error) {
 	if r.Batch != "" {
-		if _, open := t.s.mem.openBatch(r.UID, r.Batch); open {
+		if _, open := t.s.mem.findOpenBatch(r.UID, r.Batch); open {
 			return t.commitBatch(r, list)
 		}
 		if t.isDiscarded(r) {
@@ -117,8 +118,8 @@ func (t *Tx) insertAll(r store.Request, list []records.Texts, receipt store.Rece
 	return nil
 }
 
-// admitDrafts checks that the drafts may be stored and that there is space for them. It returns a receipt with the
-// numbers and ids that it assigns to the drafts, and with the queues that they create.
+// admitDrafts checks that the drafts may be stored and that there is space for them. It returns a receipt with
+// the seqs and ids that it assigns to the drafts, and with the queues that they create.
 func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
 	if err := t.s.space.CheckSpace(); err != nil {
 		return receipt, err
@@ -148,7 +149,8 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 	return receipt, nil
 }
 
-// withParentSeqs returns a draft whose dependencies refer to jobs by seq.
+// withParentSeqs returns a copy of a draft whose dependencies refer to jobs by seq. seqs holds the seqs of the
+// request's jobs.
 func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
 	j := *draft
 	if len(j.DependsOn) > 0 {

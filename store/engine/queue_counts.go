@@ -15,7 +15,8 @@ import (
 // long, its entries move to the table queues. A count is therefore the entry in meta, or the row of the queue
 // if meta has no entry.
 
-// queueWithSavedCounts returns the queue with a name. A rollback restores its counts.
+// queueWithSavedCounts returns the queue with a name. It first saves the queue's counts, so that a rollback
+// restores them.
 func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 	q := t.s.mem.lanes.Queue(name)
 	if _, known := t.queues[q]; !known {
@@ -33,7 +34,8 @@ func (t *Tx) AdjustRetainedCount(j *rules.Job, by int) {
 	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(by), RetainedBytes: int64(by) * j.OutputBytes})
 }
 
-// adjustRetainedCounts adds to the counts of ended jobs to which a queue's own retention applies.
+// adjustRetainedCounts adds the counts in more to the counts of the ended jobs to which a queue's own retention
+// applies.
 func (t *Tx) adjustRetainedCounts(name string, more records.QueueCounts) {
 	q, m := t.queueWithSavedCounts(name), &t.s.mem
 	m.retainedJobs -= q.RetainedJobs
@@ -83,7 +85,7 @@ func (t *Tx) writeQueue(q *lanes.Queue) {
 		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(rule))
 }
 
-// loadQueueCounts brings the counts that readQueues read up to date with the list in meta, and counts the leases.
+// loadQueueCounts replaces counts that readQueues has read by the newer ones in meta, and counts the leases.
 func (e *Engine) loadQueueCounts() error {
 	m := &e.mem
 	counts, err := records.ParseQueueCounts(m.queueList)

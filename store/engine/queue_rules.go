@@ -21,6 +21,7 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 	})
 }
 
+// setRule sets the rule of a queue. It discards the turns of all queues, and those of the queue's users.
 func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	m := &t.s.mem
 	t.requireReload()
@@ -52,14 +53,14 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	t.rules.MadeJobsReady = true
 }
 
-// resumeQueues ends the pauses of queues whose time is over.
+// resumeQueues ends the pauses of queues whose end time has come.
 func (t *Tx) resumeQueues() (more bool, err error) {
 	for _, q := range t.s.mem.lanes.Queues {
 		if until := q.Rule.PausedUntil; until == 0 || until > t.startTime {
 			continue
 		}
 		t.setRule(q, q.Rule.WithoutPause())
-		t.record(queue.EventAudit, nil, queue.EventDetail{Verb: "queue.resume", Target: q.Name})
+		t.recordEvent(queue.EventAudit, nil, queue.EventDetail{Verb: "queue.resume", Target: q.Name})
 	}
 	return false, t.err
 }

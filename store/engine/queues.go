@@ -17,7 +17,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Queues implements rules.Queues. It calls each for the queues that have room and an open lane, best first.
+// Queues implements rules.Queues. It calls the function each for the queues that have room and an open lane,
+// best first.
 func (t *Tx) Queues(each func(*rules.Queue) bool) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err
@@ -39,8 +40,8 @@ func (t *Tx) QueueWaitReason(name string) store.WaitReason {
 // between the transactions.
 const waitReasonStep = 100
 
-// WaitReasons implements store.Forecast. It asks the writer, because only the writer's memory holds how much of
-// each gate is in use.
+// WaitReasons implements store.Forecast. It runs in the writer, because only the writer's memory holds how much
+// of each gate is in use.
 func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]store.WaitReason, error) {
 	all := map[int64][]store.WaitReason{}
 	for step := range slices.Chunk(seqs, waitReasonStep) {
@@ -85,9 +86,10 @@ func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 	return l, next, nil
 }
 
-// tidyQueues removes queues without lanes, leased jobs and rule from memory, if there are many queues. No
-// information is lost, because a queue created again under the same name has the same state. The queues are
-// removed after the commit, because a rollback may need them. One call checks at most moveStep queues.
+// If there are many queues, tidyQueues removes those from memory that have no lanes, no leased jobs and no
+// rule. No information is lost, because a queue created again under the same name has the same state. The
+// queues are removed after the commit, because a rollback may need them. One call checks at most moveStep
+// queues.
 func (t *Tx) tidyQueues() (more bool, err error) {
 	m := &t.s.mem
 	if int64(len(m.lanes.Queues)) <= t.s.maxEmptyLanes {
@@ -131,7 +133,7 @@ func (e *Engine) Queues(ctx context.Context) (list []store.QueueState, err error
 	return list, e.ReadOldest(ctx, list)
 }
 
-// admitQueues returns an error if new jobs exceed the limit of a queue, or if the user would have begun too
+// admitQueues returns an error if new jobs exceed the limit of a queue, or if the user would have created too
 // many queues without a rule. perQueue is the number of new jobs by queue.
 func (t *Tx) admitQueues(uid int, perQueue map[string]int64) error {
 	if err := rules.AdmitQueues(t, perQueue); err != nil {

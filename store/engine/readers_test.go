@@ -81,7 +81,7 @@ func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
 func TestALongReadEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
-	s.readBudget = 250 * time.Millisecond
+	s.readTimeout = 250 * time.Millisecond
 	endless := func(r *reads.Reader) error {
 		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
 		return err

@@ -19,6 +19,7 @@ import (
 
 var defaultOrder = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute}
 
+// draft returns a valid draft, changed by the given functions.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
@@ -30,7 +31,7 @@ func draft(set ...func(*queue.Job)) queue.Job {
 
 func openStore(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultOrder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestNoStatementScansOrSorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	everyOperation(t, s)
+	callEveryOperation(t, s)
 	holdDamagedJob(t, s)
 	dropDamagedBatch(t, s)
 	detachDamagedFrame(t, s)

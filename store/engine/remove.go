@@ -4,14 +4,14 @@ import "github.com/queuectl/queuectl/store/database"
 
 // Limits of one transaction that removes attempts and dependency rows. Later transactions remove the rest.
 const (
-	// removeWithJob limits the attempts, and the dependency rows, that are removed in the same transaction as
+	// maxRemovedWithJob limits the attempts, and the dependency rows, that are removed in the same transaction as
 	// their job.
-	removeWithJob = 200
-	maxRemoved    = 1000 // attempts and dependency rows that one transaction may remove
-	removeStep    = 500  // attempts, or dependency rows, of a removed job that one step removes
-	// removeBytes bounds the output removed from the database. The attempt that reaches the bound is the last one to
-	// be removed.
-	removeBytes = 1 << 20
+	maxRemovedWithJob = 200
+	maxRemovedPerTx   = 1000 // attempts and dependency rows that one transaction may remove
+	removedPerStep    = 500  // attempts, or dependency rows, of a removed job that one step removes
+	// maxRemovedBytes limits the bytes of output and results that one step removes from the database. The step ends
+	// with the attempt that reaches the limit.
+	maxRemovedBytes = 1 << 20
 )
 
 // attemptRange describes the first attempts of a job.
@@ -23,12 +23,12 @@ type attemptRange struct {
 	isComplete  bool  // the job has no further attempts
 }
 
-// firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or removeBytes of
+// firstAttempts reads the sizes of the first attempts of a job: up to limit attempts, or maxRemovedBytes of
 // output.
 func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
 	a.isComplete = true
 	t.Query(func(r database.Row) (bool, error) {
-		if a.count == limit || a.storedBytes >= removeBytes {
+		if a.count == limit || a.storedBytes >= maxRemovedBytes {
 			a.isComplete = false
 			return false, nil
 		}
@@ -39,7 +39,8 @@ func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
 	return a
 }
 
-// removeAttempts deletes attempts of a job, and adds their output files to the table garbage.
+// removeAttempts deletes the first attempts of a job, as described by a. It adds their output files to the
+// table garbage.
 func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 	if a.count == 0 {
 		return
@@ -55,10 +56,10 @@ func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 // Remove implements rules.Jobs. It deletes a job. If the job has many attempts or dependencies, tidyRemoved
 // deletes the rest later. Readers no longer see the rest.
 func (t *Tx) Remove(seq int64) error {
-	n, all, _ := t.DropSome(seq, min(removeWithJob, maxRemoved-t.removedRows))
+	n, all, _ := t.DropSome(seq, min(maxRemovedWithJob, maxRemovedPerTx-t.removedRows))
 	t.removedRows += n
-	a := t.firstAttempts(seq, removeWithJob)
-	if all && a.isComplete && t.removedRows+a.count <= maxRemoved {
+	a := t.firstAttempts(seq, maxRemovedWithJob)
+	if all && a.isComplete && t.removedRows+a.count <= maxRemovedPerTx {
 		t.removeAttempts(seq, a)
 	} else {
 		t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
@@ -75,12 +76,12 @@ func (t *Tx) tidyRemoved() (more bool, err error) {
 	if seq == 0 {
 		return false, t.err
 	}
-	n, all, err := t.DropSome(seq, removeStep)
+	n, all, err := t.DropSome(seq, removedPerStep)
 	t.removedRows += n
 	if err != nil || !all {
 		return true, err
 	}
-	a := t.firstAttempts(seq, removeStep)
+	a := t.firstAttempts(seq, removedPerStep)
 	if t.removeAttempts(seq, a); a.isComplete {
 		t.Exec(`DELETE FROM removed WHERE seq = ?`, seq)
 	}

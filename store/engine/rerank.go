@@ -15,8 +15,8 @@ import (
 const rankStep = 250
 
 // rankingProgress is the progress of computing new ranks for the waiting jobs, in the order of their states.
-// The jobs of all earlier states have new ranks, and so have the jobs of the field state up to seq. If state is
-// 0, all jobs have new ranks.
+// All jobs in earlier states have new ranks. Of the jobs in the current state (the field state), those up to
+// seq have new ranks. If state is 0, all jobs have new ranks.
 //
 // A claim computes the new ranks of the jobs that it takes. So no job is missed when it moves to a state that
 // was already processed.
@@ -53,8 +53,8 @@ func (e *Engine) SetOrder(ctx context.Context, o queue.Order) error {
 	})
 }
 
-// resumeRanking continues where the last service stopped. If the order was changed while no service ran, it
-// starts again.
+// resumeRanking begins to compute new ranks again, if the last service has not finished or the order was
+// changed while no service ran.
 func (e *Engine) resumeRanking(ctx context.Context) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
 		if t.s.mem.rankedByOrder == formatOrder(t.s.mem.order) {
@@ -81,6 +81,7 @@ func (t *Tx) beginRanking() error {
 	return t.err
 }
 
+// endRanking records that all jobs have new ranks.
 func (t *Tx) endRanking() {
 	t.s.mem.ranking, t.s.mem.rankedByOrder = rankingProgress{}, formatOrder(t.s.mem.order)
 	t.Exec(`UPDATE meta SET ranked_by = ?`, t.s.mem.rankedByOrder)
@@ -97,8 +98,8 @@ func (e *Engine) Rerank(ctx context.Context) (more bool, err error) {
 		if at.state == 0 {
 			return false, nil
 		}
-		list, err := t.jobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`, int64(at.state),
-			at.seq)
+		list, err := t.readJobs(rankStep, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`,
+			int64(at.state), at.seq)
 		if err != nil {
 			return false, err
 		}

@@ -43,6 +43,7 @@ func TestRestoredStatisticsContinue(t *testing.T) {
 	}
 }
 
+// backup writes a backup of the store to a file.
 func backup(t *testing.T, s *sqlite.Store) (file string) {
 	t.Helper()
 	none := func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }
@@ -62,6 +63,7 @@ func backup(t *testing.T, s *sqlite.Store) (file string) {
 	return file
 }
 
+// restore restores a backup without outputs into a state directory.
 func restore(dir, file string) error {
 	_, replace, err := integrity.Restore(dir, file, func(string) (io.WriteCloser, error) {
 		return nil,
@@ -77,7 +79,7 @@ func restore(dir, file string) error {
 	return replace(aside, func() error { return nil })
 }
 
-// openWithClock opens a store whose clock is now.
+// openWithClock opens a store whose clock returns *now.
 func openWithClock(t *testing.T, dir string, now *queue.Millis) *sqlite.Store {
 	t.Helper()
 	s := openStore(t, dir)

@@ -91,13 +91,13 @@ func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 	return nil
 }
 
-// scanLaneSQL returns the statement that reads the next jobs of a lane. The function scanLaneArgs returns the
-// arguments.
+// scanLaneSQL returns the statement that reads the next jobs of a lane.
 func scanLaneSQL(columns string) string {
 	return `SELECT ` + columns + ` FROM jobs INDEXED BY jobs_ready
 		WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`
 }
 
+// scanLaneArgs returns the arguments to read up to limit jobs of a lane, beginning at a position.
 func scanLaneArgs(lane int64, from rules.Position, limit int) []any {
 	return []any{lane, from.Rank, from.Seq, int64(limit)}
 }

@@ -24,7 +24,7 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 		if err := t.s.space.CheckSpace(); err != nil {
 			return err
 		}
-		old := t.storedSchedule(put.Name)
+		old := t.readStoredSchedule(put.Name)
 		own := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
 			int64(put.UID), put.Name)
 		switch {
@@ -62,7 +62,7 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			t.SetScheduleState(&put)
 		}
 		t.WakeAt(put.DueAt)
-		return t.record(queue.EventScheduleAdded, nil, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
+		return t.recordEvent(queue.EventScheduleAdded, nil, queue.EventDetail{UID: &p.RequestedBy, Schedule: put.Name})
 	})
 	return stored, err
 }
@@ -74,7 +74,8 @@ type storedSchedule struct {
 	bytes int64 // bytes that count toward the user's quota
 }
 
-func (t *Tx) storedSchedule(name string) (s storedSchedule) {
+// readStoredSchedule reads these columns.
+func (t *Tx) readStoredSchedule(name string) (s storedSchedule) {
 	database.First(t, func(r database.Row) { s = storedSchedule{r.Num(0), int(r.Num(1)), r.Num(2)} },
 		`SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
 	return s
@@ -99,7 +100,7 @@ func (t *Tx) SetScheduleState(s *store.Schedule) error {
 
 // UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a schedule, newest first.
 func (t *Tx) UnfinishedJobs(schedule string, limit int) ([]rules.Job, error) {
-	return t.jobs(
+	return t.readJobs(
 		limit, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
 }
 
@@ -123,7 +124,7 @@ func (t *Tx) IDTaken(id string) (bool, error) {
 // RemoveSchedule removes a schedule and the records of its occurrences.
 func (e *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		old := t.storedSchedule(name)
+		old := t.readStoredSchedule(name)
 		switch {
 		case old.gen == 0:
 			return reads.NoScheduleError(name)
@@ -133,35 +134,36 @@ func (e *Engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 		t.AddUserBytes(old.uid, -old.bytes, 0)
 		t.Exec(`DELETE FROM schedules WHERE name = ?`, name)
 		t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name)
-		return t.record(queue.EventScheduleRemoved, nil, queue.EventDetail{UID: &by, Schedule: name})
+		return t.recordEvent(queue.EventScheduleRemoved, nil, queue.EventDetail{UID: &by, Schedule: name})
 	})
 }
 
 // PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs.
 func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePause) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		is, err := t.Schedule(p.Name)
+		current, err := t.Schedule(p.Name)
 		switch {
 		case err != nil:
 			return err
-		case is.Generation != p.Generation:
+		case current.Generation != p.Generation:
 			return store.ErrScheduleChanged
-		case p.Pause == (is.PausedAt != 0):
+		case p.Pause == (current.PausedAt != 0):
 			return nil
 		case p.Pause:
-			is.PausedAt, is.PausedBy, is.Note = t.startTime, p.RequestedBy, p.Note
-			is.NextAt, is.DueAt = 0, 0
+			current.PausedAt, current.PausedBy, current.Note = t.startTime, p.RequestedBy, p.Note
+			current.NextAt, current.DueAt = 0, 0
 		default:
-			is.PausedAt, is.PausedBy, is.Note = 0, nil, ""
-			is.LastAt, is.NextAt, is.DueAt, is.BootID = max(is.LastAt, p.LastAt), p.NextAt, p.DueAt, p.BootID
+			current.PausedAt, current.PausedBy, current.Note = 0, nil, ""
+			current.LastAt, current.NextAt, current.DueAt, current.BootID =
+				max(current.LastAt, p.LastAt), p.NextAt, p.DueAt, p.BootID
 			t.WakeAt(p.DueAt)
 		}
-		t.SetScheduleState(&is)
+		t.SetScheduleState(&current)
 		kind := queue.EventScheduleResumed
 		if p.Pause {
 			kind = queue.EventSchedulePaused
 		}
-		return t.record(kind, nil, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
+		return t.recordEvent(kind, nil, queue.EventDetail{UID: p.RequestedBy, Schedule: p.Name, Target: p.Note})
 	})
 }
 
@@ -173,14 +175,14 @@ func (e *Engine) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) 
 			return fired, err
 		}
 		return t.rules.RunOccurrences(&f, func(draft queue.Job) (int64, string, error) {
-			return t.enqueueFor(&f, draft)
+			return t.enqueueScheduledJob(&f, draft)
 		})
 	})
 }
 
-// enqueueFor enqueues a job of a schedule. If another job has the job's unique key, it returns an error and
+// enqueueScheduledJob enqueues a job of a schedule. If another job has the job's unique key, it returns an error and
 // stores nothing.
-func (t *Tx) enqueueFor(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
+func (t *Tx) enqueueScheduledJob(f *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
 	list, err := encodeAllTexts(drafts)
 	if err != nil {

@@ -11,15 +11,16 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// openForgetful opens a node whose backend is forgetful: it often believes that another node has committed.
-func openForgetful(t *testing.T, url string, order queue.Order) *postgres.Store {
+// openWithForeignCommits opens a node to which commits of other nodes seem to appear; see
+// SimulateForeignCommits.
+func openWithForeignCommits(t *testing.T, url string, order queue.Order) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
 		Node: postgres.NodeConfig{Name: "one", DirID: "one"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine.MakeForgetful(s.Engine)
+	engine.SimulateForeignCommits(s.Engine)
 	return s
 }
 
@@ -28,7 +29,7 @@ func openForgetful(t *testing.T, url string, order queue.Order) *postgres.Store 
 func TestConformanceOfAServer(t *testing.T) {
 	skipUnlessServer(t)
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
-		s := openForgetful(t, emptyDatabase(t), order)
+		s := openWithForeignCommits(t, emptyDatabase(t), order)
 		return engine.Fixture(t, s, s.Engine)
 	})
 }
@@ -39,7 +40,7 @@ func TestWalksOfAServer(t *testing.T) {
 	engine.Walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
 		url := p.Create(t)
 		return func(order queue.Order) (store.Store, *engine.Engine) {
-			s := openForgetful(t, url, order)
+			s := openWithForeignCommits(t, url, order)
 			return s, s.Engine
 		}
 	})

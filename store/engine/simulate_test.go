@@ -61,10 +61,10 @@ func TestUndoneJobsNameNoGate(t *testing.T) {
 	})
 	undone := errors.New("undone")
 	err := s.Do(t.Context(), Normal, func(tx *Tx) error {
-		if err := enqueueIn(tx, withLock); err != nil {
+		if err := enqueueInTx(tx, withLock); err != nil {
 			return err
 		}
-		if err := tx.WithSavepoint(func() error { return cmp.Or(enqueueIn(tx, withLock), undone) }); err != undone {
+		if err := tx.WithSavepoint(func() error { return cmp.Or(enqueueInTx(tx, withLock), undone) }); err != undone {
 			return err
 		}
 		return nil

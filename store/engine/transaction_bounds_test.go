@@ -12,8 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// countChangedRows counts the rows that each transaction changes. The function most returns the highest count
-// of rows since its last call, and how many transactions changed rows.
+// countChangedRows counts the rows that each transaction changes. The result most is a function: it returns the
+// highest number of rows that a transaction has changed since its last call, and how many transactions have
+// changed any.
 func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
@@ -44,7 +45,7 @@ func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transact
 	}
 }
 
-// stage sends n jobs as frames of a batch. If named is set, the jobs have chosen ids.
+// stage sends n jobs to a batch, 1,000 in each frame. If named is set, the jobs have ids that a user chose.
 func stage(t *testing.T, s *Store, batch string, n int, named bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
@@ -68,7 +69,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	_, err := s.StageBatch(t.Context(), store.Request{Batch: "e", Drafts: jobs})
 	if err == nil {
 		err = s.Do(t.Context(), Urgent, func(t *Tx) error {
-			b, _ := t.s.mem.openBatch(0, "e")
+			b, _ := t.s.mem.findOpenBatch(0, "e")
 			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.number)
 			return err
 		})
@@ -222,7 +223,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s := openStore(t, dir)
 	stage(t, s, "a", 3000, true)
 	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
-		b, _ := t.s.mem.openBatch(0, "a")
+		b, _ := t.s.mem.findOpenBatch(0, "a")
 		t.markBatchRemoved(b)
 		t.removeNextFrame(b.number)
 		return nil
@@ -273,7 +274,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	if _, err := s.Promote(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if rows, n := most(); rows > removeStep+10 || n != 1 {
+	if rows, n := most(); rows > removedPerStep+10 || n != 1 {
 		t.Errorf("a step changed %d rows in %d transactions", rows, n)
 	}
 	s.Close()
@@ -281,7 +282,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	most = countChangedRows(t, s)
 	most()
 	promoteAll(t, s)
-	if rows, n := most(); rows > removeStep+10 || n < 4+100*60_000/(removeBytes+60_000) {
+	if rows, n := most(); rows > removedPerStep+10 || n < 4+100*60_000/(maxRemovedBytes+60_000) {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	if n := number(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
@@ -314,7 +315,7 @@ func TestRemovalsAreBoundedTogether(t *testing.T) {
 		nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}
-	if rows, _ := most(); rows > maxRemoved+4*jobs+10 {
+	if rows, _ := most(); rows > maxRemovedPerTx+4*jobs+10 {
 		t.Errorf("%d rows were changed", rows)
 	}
 	promoteAll(t, s)

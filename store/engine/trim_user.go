@@ -13,7 +13,7 @@ import (
 // TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs while the user holds
 // more than keep bytes.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	return resultOf(ctx, e, removal(Normal), func(t *Tx) (more bool, err error) {
+	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		list, enough := t.removableParts(uid, t.s.mem.users[uid].totalBytes()-keep, maxOutputsPerStep)
 		t.removeParts(uid, list)
 		return !enough && len(list) == maxOutputsPerStep, t.err
@@ -77,7 +77,6 @@ func (t *Tx) removableParts(uid int, needed int64, limit int) (list []removableP
 	return list, false
 }
 
-// removeParts removes parts of a user's jobs.
 func (t *Tx) removeParts(uid int, list []removablePart) {
 	for _, part := range list {
 		if part.attempt == 0 {
@@ -117,9 +116,9 @@ func (t *Tx) DeleteOldestAttempt(seq int64) error {
 	t.trim(1, 1, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts
 		WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n)
 	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n)
-	with := *t.Lease(seq)
-	with.Job.StoredBytes -= record // the job's row is written later, when the lease ends
-	t.PutLease(&with)
-	t.AddUserBytes(with.Job.UID, -record, 0)
+	changed := *t.Lease(seq)
+	changed.Job.StoredBytes -= record // the job's row is written later, when the lease ends
+	t.PutLease(&changed)
+	t.AddUserBytes(changed.Job.UID, -record, 0)
 	return t.err
 }

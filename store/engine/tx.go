@@ -18,15 +18,15 @@ var _ rules.Tx = (*Tx)(nil)
 // Now implements rules.Clock. It returns the time at the start of the transaction.
 func (t *Tx) Now() queue.Millis { return t.startTime }
 
-// Order implements rules.Settings. It returns the settings from which ranks are computed; changing is true
-// until all ranks follow them.
+// Order implements rules.Settings. It returns the settings from which ranks are computed. changing is true
+// while some ranks follow earlier settings.
 func (t *Tx) Order() (o queue.Order, changing bool) {
 	return t.s.mem.order, t.s.mem.ranking.state != 0
 }
 
 // fenceStep is the maximum by which a claim raises a fence. A fence is the number of a lease. The step is
 // random, so that no user can predict the fence of an attempt, which is part of the names of its output and
-// processes. Fences last for a hundred million claims of one job.
+// processes. The numbers suffice for a hundred million claims of one job.
 const fenceStep = 1 << 36
 
 // FenceStep implements rules.Leases. It returns the random step by which a claim raises a fence.
@@ -73,9 +73,9 @@ func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	return j, err
 }
 
-// jobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
+// readJobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
 // table, its condition and its order.
-func (t *Tx) jobs(limit int, from string, args ...any) ([]rules.Job, error) {
+func (t *Tx) readJobs(limit int, from string, args ...any) ([]rules.Job, error) {
 	return database.Rows(t, func(r database.Row) rules.Job { return records.ReadRulesJob(r, records.HeadColumns) },
 		`SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
 }
@@ -104,7 +104,8 @@ func (t *Tx) Insert(j *rules.Job, draft int) error {
 	return t.err
 }
 
-// Put implements rules.Jobs. It writes the row of a stored job. No other method writes job rows.
+// Put implements rules.Jobs. It writes the row of a stored job. Other methods of this file write only a few
+// columns of the row.
 func (t *Tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
 		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
@@ -155,9 +156,9 @@ func (t *Tx) PutProgress(j *rules.Job) error {
 // retention applies to the job.
 func (t *Tx) subtractOutput(seq, bytes int64) {
 	if l := t.Lease(seq); l != nil {
-		with := *l
-		with.Job.OutputBytes -= bytes
-		t.PutLease(&with)
+		changed := *l
+		changed.Job.OutputBytes -= bytes
+		t.PutLease(&changed)
 	}
 	name, kept := "", false
 	database.First(t, func(r database.Row) { // if the job was removed, there is no row and nothing to change
@@ -170,8 +171,8 @@ func (t *Tx) subtractOutput(seq, bytes int64) {
 	t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 }
 
-// writeInput stores a job's env and stdin in the table inputs, or removes them from it if they fit into the
-// job's row.
+// writeInput stores a job's env and stdin in the table inputs. If they fit into the job's row, it removes them
+// from that table instead.
 func (t *Tx) writeInput(seq int64, text *records.Texts) error {
 	if text.InlineInput() != nil {
 		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
@@ -229,8 +230,8 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 		n, int64(t.startTime), string(kind), j.Seq, j.ID, int64(state), string(detail), uidOrNull(j.RestrictedToUID()))
 }
 
-// record adds an event about a job, or about none if j is nil.
-func (t *Tx) record(kind queue.EventKind, j *queue.Job, d queue.EventDetail) error {
+// recordEvent adds an event about a job, or about none if j is nil.
+func (t *Tx) recordEvent(kind queue.EventKind, j *queue.Job, d queue.EventDetail) error {
 	raw, err := json.Marshal(d)
 	t.err = cmp.Or(t.err, err)
 	return t.AddEvent(kind, j, 0, raw)
@@ -275,7 +276,7 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	return text.Size(dependencies), err
 }
 
-// AddUserBytes implements rules.Counters. It adds stored and outputs to the counted bytes of a user.
+// AddUserBytes implements rules.Counters. It adds the sizes stored and outputs to the counted bytes of a user.
 func (t *Tx) AddUserBytes(uid int, stored, outputs int64) {
 	if stored != 0 || outputs != 0 {
 		t.changeUser(uid, func(u *user) { u.bytes, u.outputBytes = u.bytes+stored+outputs, u.outputBytes+outputs })
@@ -291,11 +292,11 @@ func (t *Tx) Lease(seq int64) *rules.Lease {
 
 // PutLease implements rules.Leases. It stores a lease, and replaces an earlier one of the same job.
 func (t *Tx) PutLease(l *rules.Lease) {
-	t.leased = true
+	t.reservationsChanged = true
 	leases, seq := t.s.mem.leases, l.Job.Seq
 	old := leases[seq]
 	leases[seq] = l
-	t.leases = append(t.leases, seq)
+	t.leaseSeqs = append(t.leaseSeqs, seq)
 	t.noteReservedChange(l)
 	if old != nil {
 		t.noteReservedChange(old)
@@ -316,20 +317,20 @@ func (t *Tx) PutLease(l *rules.Lease) {
 
 // DeleteLease implements rules.Leases. It deletes a lease.
 func (t *Tx) DeleteLease(l *rules.Lease) {
-	t.leased = t.leased || !l.Running
+	t.reservationsChanged = t.reservationsChanged || !l.Running
 	leases := t.s.mem.leases
 	delete(leases, l.Job.Seq)
-	t.leases = append(t.leases, l.Job.Seq)
+	t.leaseSeqs = append(t.leaseSeqs, l.Job.Seq)
 	t.noteReservedChange(l)
 	t.adjustUsedUnits(l, -1)
 	t.countLease(&l.Job, -1)
 	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
 }
 
-// noteReservedChange records the node of a changed lease, if the lease is reserved (not known to have started).
+// noteReservedChange records the node of a changed lease, if the attempt is not known to have started.
 func (t *Tx) noteReservedChange(l *rules.Lease) {
-	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.leasedBy, node) {
-		t.leasedBy = append(t.leasedBy, node)
+	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.changedNodes, node) {
+		t.changedNodes = append(t.changedNodes, node)
 	}
 }
 
@@ -370,7 +371,7 @@ func estimateJobBytes(j *queue.Job) int {
 	return n
 }
 
-// uidOrNull returns a uid as an argument: NULL if it is nil.
+// uidOrNull returns a uid as an argument of a statement, or NULL if uid is nil.
 func uidOrNull(uid *int) any {
 	if uid == nil {
 		return nil
@@ -378,7 +379,7 @@ func uidOrNull(uid *int) any {
 	return int64(*uid)
 }
 
-// orNull returns a text or blob as an argument: NULL if it is empty.
+// orNull returns a text or blob as an argument of a statement, or NULL if it is empty.
 func orNull[T string | []byte](v T) any {
 	if len(v) == 0 {
 		return nil

@@ -15,7 +15,7 @@ import (
 // Audit records a user's action that no other event records.
 func (e *Engine) Audit(ctx context.Context, a store.Audit) error {
 	return e.Do(ctx, Prompt, func(t *Tx) error {
-		return t.record(queue.EventAudit, &queue.Job{Seq: a.JobSeq, ID: a.JobID},
+		return t.recordEvent(queue.EventAudit, &queue.Job{Seq: a.JobSeq, ID: a.JobID},
 			queue.EventDetail{UID: &a.UID, ClientPID: a.PID, Verb: a.Verb, Target: a.Target})
 	})
 }
@@ -41,7 +41,7 @@ func (e *Engine) SetSetting(ctx context.Context, set store.Setting) error {
 		} else if n, err := t.ExecCount(`DELETE FROM settings WHERE key = ?`, set.Key); n == 0 {
 			return err
 		}
-		return t.record(cmp.Or(set.Kind, queue.EventSettingChanged), nil,
+		return t.recordEvent(cmp.Or(set.Kind, queue.EventSettingChanged), nil,
 			queue.EventDetail{UID: &set.UID, Setting: set.Key, Value: set.EventValue()})
 	})
 }
@@ -77,7 +77,7 @@ func (e *Engine) Promote(ctx context.Context) (next time.Duration, err error) {
 
 // makeDueReady makes due jobs ready, up to moveStep of them.
 func (t *Tx) makeDueReady() (more bool, err error) {
-	due, _ := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
+	due, _ := t.readJobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
 		int64(t.startTime))
 	for i := range due {
 		if err := t.rules.MarkDue(&due[i]); err != nil {
@@ -102,7 +102,7 @@ func (t *Tx) deleteOldKeys() (more bool, err error) {
 
 // cancelExpired cancels jobs that have not started before their expiry time, up to moveStep of them.
 func (t *Tx) cancelExpired() (more bool, err error) {
-	list, err := t.jobs(moveStep+len(t.s.mem.leases), `jobs INDEXED BY jobs_expiry
+	list, err := t.readJobs(moveStep+len(t.s.mem.leases), `jobs INDEXED BY jobs_expiry
 		WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.startTime))
 	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.s.mem.leases[j.Seq] != nil })
 	list = list[:min(len(list), moveStep)]
@@ -158,7 +158,7 @@ func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 
 // ForgetDeletedOutputs removes deleted output files from the table garbage, which lists the files to delete.
 func (e *Engine) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
-	o := removal(Prompt)
+	o := newRemoval(Prompt)
 	o.run = func(t *Tx) error {
 		for _, ref := range refs {
 			t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref)

@@ -12,7 +12,8 @@ import (
 // HasSeveralUsers implements rules.UserTurns. It reports whether several users may have open lanes in a queue.
 func (t *Tx) HasSeveralUsers(q *rules.Queue) bool { return t.s.mem.lanes.Queue(q.Name).Shared() }
 
-// EachContender implements rules.UserTurns. It calls each for the best open lane of every user in a queue.
+// EachContender implements rules.UserTurns. It calls the function each for the best open lane of every user in
+// a queue.
 func (t *Tx) EachContender(q *rules.Queue, each func(l *rules.Lane, served int64)) {
 	ls := t.s.mem.lanes
 	ls.Contenders(ls.Queue(q.Name), each)
@@ -43,6 +44,7 @@ func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn)
 	}
 }
 
+// setLastTurn sets the number of a user's last turn in a queue.
 func (t *Tx) setLastTurn(q *lanes.Queue, uid int, at int64) {
 	old := q.LastTurns[uid]
 	if q.LastTurns == nil {
@@ -61,29 +63,29 @@ func (t *Tx) publishTurns(q *lanes.Queue) {
 }
 
 // refreshStaleQueues reads the open lanes of queues whose lanes in memory are out of date.
-func (t *Tx) refreshStaleQueues() error { return t.s.mem.lanes.Refresh(t.openLanes) }
+func (t *Tx) refreshStaleQueues() error { return t.s.mem.lanes.Refresh(t.readStaleLanes) }
 
-// openLanes reads the stale open lanes with demands of a queue. It uses one query for each user. On a server,
+// readStaleLanes reads the stale open lanes with demands of a queue. It uses one query for each user. On a server,
 // where each query takes a round trip, it uses a single query.
-func (t *Tx) openLanes(q *lanes.Queue) error {
+func (t *Tx) readStaleLanes(q *lanes.Queue) error {
 	if t.isRemote() {
-		return t.openLanesOfUsers(q)
+		return t.readStaleLanesInOneQuery(q)
 	}
 	if !q.Stale {
 		for uid := range q.StaleUsers {
-			t.nextOpenLanes(q, `uid = ?`, uid)
+			t.readNextOpenLanes(q, `uid = ?`, uid)
 		}
 		return t.err
 	}
 	for last := new(math.MinInt); last != nil; {
-		last = t.nextOpenLanes(q, `uid > ?`, *last)
+		last = t.readNextOpenLanes(q, `uid > ?`, *last)
 	}
 	return t.err
 }
 
-// openLanesOfUsers does the same as openLanes in a single query for all users. It leaves out lanes that are
-// closed only for this node.
-func (t *Tx) openLanesOfUsers(q *lanes.Queue) error {
+// readStaleLanesInOneQuery does the same as readStaleLanes in a single query for all users. It leaves out lanes
+// that are closed only for this node.
+func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	var uids []int
 	if !q.Stale {
 		uids = slices.AppendSeq([]int{}, maps.Keys(q.StaleUsers))
@@ -92,9 +94,9 @@ func (t *Tx) openLanesOfUsers(q *lanes.Queue) error {
 	return t.s.shared.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenPerUser+1, here, q.AddOpen)
 }
 
-// nextOpenLanes reads the first open lanes of the lowest uid that meets a condition, and returns that uid. It
+// readNextOpenLanes reads the first open lanes of the lowest uid that meets a condition, and returns that uid. It
 // returns nil if no user meets it.
-func (t *Tx) nextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
+func (t *Tx) readNextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
 	t.eachLane(func(l rules.Lane) bool {
 		if uid != nil && l.UID != *uid {
 			return false

@@ -7,16 +7,16 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// After a change by another node, a node reads again only the lanes of the users concerned. One query is enough
+// After another node has changed lanes, a node reads only the lanes of their users again. One query is enough
 // for several users, or for all.
 func TestChangedLanesTakeOneQuery(t *testing.T) {
 	var changed, all []int
 	for _, users := range []int{4, 40} {
 		url := pgserver.Shared(t).Create(t)
 		a, b := openPriorityNode(t, url, "a"), openPriorityNode(t, url, "b")
-		enqueueForUsers(t, a, users, 3, lock("l", 10000))
+		enqueueForUsers(t, a, users, 3, lockDemands("l", 10000))
 		claimOn(t, a, users)
-		enqueueForUsers(t, b, 1, 1, lock("l", 10000))
+		enqueueForUsers(t, b, 1, 1, lockDemands("l", 10000))
 		claimOn(t, a, 0)
 		one, every := a.RefreshTrips(t, users)
 		changed, all = append(changed, one), append(all, every)

@@ -13,7 +13,7 @@ import (
 type user struct {
 	waiting     int64 // number of waiting jobs; stored in the table users
 	hooks       int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
-	leased      int
+	leased      int   // number of leased jobs
 	stagedJobs  int64 // number of jobs in batches
 	batches     int   // number of batches that are not committed
 	chosenIDs   int64 // number of ids that the user chose for jobs in uncommitted batches
@@ -26,7 +26,6 @@ type user struct {
 // totalBytes returns how many bytes the user's jobs hold, including jobs in batches.
 func (u user) totalBytes() int64 { return u.bytes + u.stagedBytes }
 
-// changeUser changes a user's counts.
 func (t *Tx) changeUser(uid int, change func(u *user)) {
 	t.saveUser(uid)
 	t.s.mem.changeUser(uid, change)
@@ -48,6 +47,7 @@ func (m *memory) changeUser(uid int, change func(u *user)) {
 	m.putUser(uid, u)
 }
 
+// putUser stores a user's counts, or removes the user if all are 0.
 func (m *memory) putUser(uid int, u user) {
 	if u == (user{}) {
 		delete(m.users, uid)
@@ -62,6 +62,7 @@ func (t *Tx) countLease(j *rules.Job, n int) {
 	t.s.mem.countLease(j.UID, j.Queue, n)
 }
 
+// countLease adds n to the numbers of leased jobs of a user and a queue.
 func (m *memory) countLease(uid int, queue string, n int) {
 	m.changeUser(uid, func(u *user) { u.leased += n })
 	q := m.lanes.Queue(queue)
@@ -130,6 +131,7 @@ func (t *Tx) updateUserList() {
 		})
 }
 
+// writeUser writes a user's row in the table users, or deletes it if its counts are 0.
 func (t *Tx) writeUser(uid int64, u user) {
 	if u.waiting == 0 && u.bytes == 0 {
 		t.Exec(`DELETE FROM users WHERE uid = ?`, uid)

@@ -24,8 +24,9 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// laneFaults compares all lanes in memory with the tables.
-func (e *Engine) laneFaults() error {
+// checkMemory compares the lanes, queues and counts in memory with the tables. It returns an error if they
+// differ.
+func (e *Engine) checkMemory() error {
 	for e.rechecks.DirtyGateCount() > 0 {
 		if err := e.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
 			return err
@@ -35,18 +36,18 @@ func (e *Engine) laneFaults() error {
 		if err := t.rules.OpenLanes(); err != nil { // the transaction may have begun with a reload
 			return err
 		}
-		lanes, demands, err := t.all()
+		lanes, demands, err := t.readAllLanes()
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.miscounted(lanes), t.forgottenLanes(lanes),
-			t.wrongQueues(lanes))
+		return errors.Join(t.checkJobLanes(lanes, demands), t.checkUsedUnits(), t.checkCounts(lanes),
+			t.checkClosedLanes(lanes), t.checkQueues(lanes))
 	})
 }
 
-// all returns all lanes. It reads lanes without demands from the writer's memory, and
-// lanes with demands from their table.
-func (t *Tx) all() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
+// readAllLanes returns all lanes, and the text of each lane's demands, by id. It takes lanes without demands from the
+// writer's memory, and lanes with demands from their table.
+func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
@@ -62,9 +63,9 @@ func (t *Tx) all() (byID map[int64]rules.Lane, demands map[int64]string, err err
 	return byID, demands, err
 }
 
-// jobsOutOfLane returns an error for each ready job in the wrong place: not in the lane of its queue, user and
+// checkJobLanes returns an error for each ready job in the wrong place: not in the lane of its queue, user and
 // demands, or before the head of its lane. It ignores leased jobs.
-func (t *Tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string) error {
+func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var wrong error
 	err := t.Query(func(r database.Row) (bool, error) {
 		p, l := rules.Position{Rank: r.Num(1), Seq: r.Num(0)}, lanes[r.Num(2)]
@@ -81,8 +82,8 @@ func (t *Tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string)
 	return errors.Join(wrong, err)
 }
 
-// wrongUse returns an error if the units in use at a gate differ from those that leases hold.
-func (t *Tx) wrongUse() error {
+// checkUsedUnits returns an error if the units in use at a gate differ from those that leases hold.
+func (t *Tx) checkUsedUnits() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
 	for _, l := range t.s.mem.leases {
@@ -108,9 +109,9 @@ func (t *Tx) wrongUse() error {
 	return nil
 }
 
-// miscounted returns an error if the counts of lanes, dependencies, users and gates differ from the tables,
+// checkCounts returns an error if the counts of lanes, dependencies, users and gates differ from the tables,
 // or if rows contradict each other.
-func (t *Tx) miscounted(lanes map[int64]rules.Lane) error {
+func (t *Tx) checkCounts(lanes map[int64]rules.Lane) error {
 	m := &t.s.mem
 	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
 	ended, err2 := t.QueryNumber(`SELECT count(*) FROM ended`)
@@ -202,9 +203,9 @@ func (v verifyConn) Query(each func(r database.Row) (bool, error), sql string, a
 	return v.Conn.Query(each, sql, args...)
 }
 
-// forgottenLanes returns an error if a gate has room for the best lane that it has closed in a list. An
+// checkClosedLanes returns an error if a gate has room for the best lane that it has closed in a list. An
 // exception is a lane behind an open lane of the same list that needs the gate too.
-func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
+func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	needs := func(l rules.Lane) []rules.Need {
 		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
 	}
@@ -257,8 +258,8 @@ func (t *Tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	return nil
 }
 
-// wrongQueues returns an error if the queues in the writer's memory contradict the lanes.
-func (t *Tx) wrongQueues(lanes map[int64]rules.Lane) error {
+// checkQueues returns an error if the queues in the writer's memory contradict the lanes.
+func (t *Tx) checkQueues(lanes map[int64]rules.Lane) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err
 	}
@@ -291,8 +292,8 @@ func (t *Tx) wrongQueues(lanes map[int64]rules.Lane) error {
 	return nil
 }
 
-// anything executes a random periodic task or operation.
-func (t *Tx) anything(dice *rand.Rand) (err error) {
+// doRandomOperation executes a random periodic task or operation.
+func (t *Tx) doRandomOperation(dice *rand.Rand) (err error) {
 	switch dice.IntN(8) {
 	case 0, 1:
 		_, _, err = t.rules.Claim(1 + dice.IntN(9))
@@ -315,12 +316,12 @@ func (t *Tx) anything(dice *rand.Rand) (err error) {
 		}
 	case 5:
 		for _, l := range t.s.mem.leases {
-			_, err = t.rules.Exchange(&store.Report{Settlements: []store.Settlement{completed(&l.Job.Job)}})
+			_, err = t.rules.Exchange(&store.Report{Settlements: []store.Settlement{completionOf(&l.Job.Job)}})
 			break
 		}
 	case 6:
 		var list []rules.Job
-		list, err = t.jobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
+		list, err = t.readJobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
 		for i := range list {
 			if err == nil && t.s.mem.leases[list[i].Seq] == nil {
 				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel,
@@ -334,9 +335,9 @@ func (t *Tx) anything(dice *rand.Rand) (err error) {
 	return err
 }
 
-// walks compares engines with the model in n random walks, which are sequences of random operations. open opens
-// an engine repeatedly on the same database.
-func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
+// runWalks compares engines with the model in n random walks, which are sequences of random operations. The
+// function that open returns opens an engine, each time on the same database.
+func runWalks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
 	checks ...func(*Engine) error) {
 	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
 		at := open(t)
@@ -361,7 +362,7 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 		undo := func(want int, dice *rand.Rand) {
 			s.Do(t.Context(), Urgent, func(tx *Tx) error {
 				for range want {
-					if err := tx.anything(dice); err != nil {
+					if err := tx.doRandomOperation(dice); err != nil {
 						t.Error("in an undone transaction:", err)
 					}
 				}
@@ -369,7 +370,7 @@ func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store
 			})
 		}
 		return storetest.Engine{Store: first, Reopen: reopen, Undo: undo, Check: func() error {
-				wrong := s.laneFaults()
+				wrong := s.checkMemory()
 				for _, check := range checks {
 					wrong = errors.Join(wrong, check(s))
 				}

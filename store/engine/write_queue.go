@@ -60,8 +60,8 @@ func resultOf[T any](ctx context.Context, e *Engine, o *op, run func(*Tx) (T, er
 	return result, nil
 }
 
-// removal returns an operation that removes rows or outputs, and so frees space.
-func removal(c Class) *op { return &op{class: c, mayUseWholeReserve: true, freesSpace: true} }
+// newRemoval returns an operation that removes rows or outputs, and so frees space.
+func newRemoval(c Class) *op { return &op{class: c, mayUseWholeReserve: true, freesSpace: true} }
 
 // readInWriter returns the result of an operation that only reads, but needs the writer's memory. It returns
 // early if ctx ends, because a disk, a server or another program may block the writer for long.

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// reading lists the operations of the writer that only read.
-var reading = map[string]func(context.Context, *Store) error{
+// readOperations contains the operations that only read, but need the writer's memory.
+var readOperations = map[string]func(context.Context, *Store) error{
 	"WaitReasons": func(ctx context.Context, s *Store) error { _, err := s.WaitReasons(ctx, []int64{1}); return err },
 	"Simulate":    func(ctx context.Context, s *Store) error { _, err := s.Simulate(ctx, 1); return err },
 	"Queues":      func(ctx context.Context, s *Store) error { _, err := s.Queues(ctx); return err },
@@ -23,7 +23,7 @@ var reading = map[string]func(context.Context, *Store) error{
 // If the context of a read that needs the writer's memory ends, the read ends and leaves the write queue. This
 // also holds if the read's own transaction already waits for another connection to the database.
 func TestReadsEndWithTheirContext(t *testing.T) {
-	for name, read := range reading {
+	for name, read := range readOperations {
 		t.Run("behind a write: "+name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
 			enqueue(t, s, 1)
@@ -33,7 +33,7 @@ func TestReadsEndWithTheirContext(t *testing.T) {
 			if err := read(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
-			awaitWaiting(t, s, 0)
+			awaitWaitingOps(t, s, 0)
 		})
 	}
 	t.Run("another connection", func(t *testing.T) {

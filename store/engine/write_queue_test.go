@@ -29,12 +29,12 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 	}
 	for i := range many {
 		ask(1, Prompt)
-		awaitWaiting(t, s, i+1)
+		awaitWaitingOps(t, s, i+1)
 	}
 	ask(2, Normal)
-	awaitWaiting(t, s, many+1)
+	awaitWaitingOps(t, s, many+1)
 	ask(1, Normal)
-	awaitWaiting(t, s, many+2)
+	awaitWaitingOps(t, s, many+2)
 	release()
 	all.Wait()
 	close(order)
@@ -65,7 +65,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 				return nil
 			})
 		})
-		awaitWaiting(t, s, i+1)
+		awaitWaitingOps(t, s, i+1)
 	}
 	release()
 	all.Wait()
@@ -100,7 +100,7 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 		}
 		for i := range 40 {
 			ask(1 + i/39) // the first 39 operations belong to user 1, the last one to user 2
-			awaitWaiting(t, s, i+1)
+			awaitWaitingOps(t, s, i+1)
 		}
 		release()
 		all.Wait()

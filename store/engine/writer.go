@@ -37,7 +37,7 @@ const (
 type Tx struct {
 	database.Conn
 	hasBegun      bool
-	s             *Engine
+	s             *Engine         // the engine that runs the transaction
 	startTime     queue.Millis    // time at the start of the transaction
 	rules         rules.Rules     // rules that carry out the operations
 	memoryAtStart memory          // copy of the writer's memory at the start; shares its leases
@@ -73,9 +73,9 @@ type (
 
 // leaseChanges are the leases that a transaction has changed.
 type leaseChanges struct {
-	leased   bool    // true if the transaction changed leases
-	leases   []int64 // jobs whose leases changed
-	leasedBy []int64 // nodes whose reserved leases changed
+	reservationsChanged bool    // true if the list of reserved leases may have changed
+	leaseSeqs           []int64 // jobs whose leases changed
+	changedNodes        []int64 // nodes whose reserved leases changed
 }
 
 // forecast holds what is known of an operation before it runs. A transaction contains the forecast of its first
@@ -89,10 +89,10 @@ type forecast struct {
 
 // txWork measures how much work a transaction has done.
 type txWork struct {
-	removedRows    int   // number of attempts and dependency rows removed
-	examinedCount  int   // number of outputs and inputs that TrimUserData read to free space
-	readBytes      int   // bytes of the rows of jobs that were read
-	carriedAtStart int64 // value of Conn.ArgumentBytes at the start of the transaction
+	removedRows          int   // number of attempts and dependency rows removed
+	examinedCount        int   // number of outputs and inputs that TrimUserData has read to free space
+	readBytes            int   // bytes of the rows of jobs that were read
+	argumentBytesAtStart int64 // value of Conn.ArgumentBytes at the start of the transaction
 }
 
 // serverTx is the part of a transaction that only an engine on a server uses.
@@ -149,8 +149,8 @@ func (e *Engine) FailFromRead(err error) {
 }
 
 // commit carries out a group in one transaction and replies to each operation. The result remaining holds the
-// operations that have no reply yet. They are left for the next commit or, if err is not nil, the database is
-// broken.
+// operations that have no reply yet. If err is nil, they are left for the next commit. Otherwise, the database
+// is broken.
 func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 	if err := e.backend.BeforeCommit(); err != nil {
 		return group, err
@@ -210,12 +210,14 @@ func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 	return nil, nil
 }
 
+// refuseGroup replies to each operation of a group with an error.
 func (e *Engine) refuseGroup(group []*op, err error) {
 	for _, o := range group {
 		o.result <- err
 	}
 }
 
+// replyToGroup sends the operations of a committed group their results, and the waiting claim its jobs.
 func (e *Engine) replyToGroup(group []*op, grant *claimResult) {
 	for _, o := range group {
 		o.result <- o.err
@@ -257,7 +259,7 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 		}
 		return 0, nil, nil, err
 	}
-	t.carriedAtStart = e.db.ArgumentBytes()
+	t.argumentBytesAtStart = e.db.ArgumentBytes()
 	t.undo = append(t.undo, e.rechecks.SaveDirtyGates())
 	if n, culprit, err = t.runOps(group); err != nil {
 		return n, nil, culprit, err
@@ -294,9 +296,10 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 // transaction.
 func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
-	users := now // start of the time in which users' operations may take writequeue.GroupTime
+	usersSince := now // start of the time in which users' operations may take writequeue.GroupTime
 	shared := s.ops.Shared(now)
-	for n < len(group) && t.transferredBytes() < maxGroupBytes && !(shared && now.Sub(users) >= writequeue.GroupTime) {
+	for n < len(group) && t.transferredBytes() < maxGroupBytes &&
+		!(shared && now.Sub(usersSince) >= writequeue.GroupTime) {
 		o := group[n]
 		if n > 0 && o.uid != group[n-1].uid && s.ops.IsSlow(o) {
 			s.ops.CommitAlone(o)
@@ -304,11 +307,11 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 		}
 		n++
 		o.err = o.run(t)
-		failed := cmp.Or(t.err, t.rules.Err()) // of any kind: even a rejection, since no statement can follow it
+		failed := cmp.Or(t.err, t.rules.Err()) // even after a rejection, no statement can follow
 		o.err = cmp.Or(failed, o.err)
 		ended := time.Now()
 		if o.class == Urgent {
-			users = ended
+			usersSince = ended
 		} else {
 			s.ops.Served(o, ended.Sub(now))
 		}
@@ -324,7 +327,7 @@ func (t *Tx) isRemote() bool { return t.readAhead != nil }
 
 // transferredBytes returns how many bytes the transaction has read and written.
 func (t *Tx) transferredBytes() int {
-	return int(t.Conn.ArgumentBytes()-t.carriedAtStart) + t.readBytes + t.rules.ClaimedBytes
+	return int(t.Conn.ArgumentBytes()-t.argumentBytesAtStart) + t.readBytes + t.rules.ClaimedBytes
 }
 
 // EnsureBegun begins the database transaction if it has not begun yet. After an error of an earlier statement,
@@ -382,6 +385,7 @@ func (t *Tx) number(sql string, args ...any) int64 {
 	return n
 }
 
+// rollback undoes the transaction, in the database and in the writer's memory.
 func (t *Tx) rollback() {
 	if t.hasBegun {
 		t.Conn.Rollback()
@@ -407,14 +411,14 @@ func (t *Tx) writeMeta() error {
 	t.updateUserList()
 	t.updateQueueList()
 	m, b := &t.s.mem, &t.memoryAtStart
-	if !(t.hasBegun && t.Conn.HasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq &&
+	if !(t.hasBegun && t.Conn.HasWritten()) && !t.reservationsChanged && m.counts == b.counts && m.nextSeq == b.nextSeq &&
 		m.enqueuedTotal == b.enqueuedTotal && m.nextEvent == b.nextEvent && m.outputBytes == b.outputBytes &&
 		m.userList == b.userList &&
 		m.queueList == b.queueList {
 		return nil
 	}
 	inMeta, changed := "", false
-	if t.leased {
+	if t.reservationsChanged {
 		var err error
 		if inMeta, changed, err = t.s.backend.WriteReservations(t); err != nil {
 			return err

@@ -37,8 +37,8 @@ func occupyWriter(t *testing.T, s *Store) (release func()) {
 	return release
 }
 
-// awaitWaiting returns once n operations are waiting.
-func awaitWaiting(t *testing.T, s *Store, n int) {
+// awaitWaitingOps returns once n operations are waiting.
+func awaitWaitingOps(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		got := s.ops.Len()
@@ -52,7 +52,8 @@ func awaitWaiting(t *testing.T, s *Store, n int) {
 	}
 }
 
-// countTransactions counts the transactions of a store from this call on. count returns their number.
+// countTransactions counts the transactions of a store. The function count returns how many there were since
+// its last call.
 func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
@@ -78,7 +79,7 @@ func TestBetweenTxRunsOnce(t *testing.T) {
 			return err
 		})
 	})
-	awaitWaiting(t, s, 1)
+	awaitWaitingOps(t, s, 1)
 	n := 0
 	for range 5 {
 		all.Go(func() {
@@ -137,10 +138,10 @@ func TestGroupsAreBounded(t *testing.T) {
 				}
 			}
 			add(Normal, c.ops, c.bytes)
-			awaitWaiting(t, s, c.ops)
+			awaitWaitingOps(t, s, c.ops)
 			add(Prompt, 2, 1)
 			add(Urgent, 2, 1)
-			awaitWaiting(t, s, c.ops+4)
+			awaitWaitingOps(t, s, c.ops+4)
 			release()
 			all.Wait()
 			if got := count() - 1; got != c.want { // do not count the transaction of occupyWriter
@@ -173,7 +174,7 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 				}
 			})
 		}
-		awaitWaiting(t, s, many)
+		awaitWaitingOps(t, s, many)
 		release()
 		all.Wait()
 		if n := count() - 1; n != many/3 { // each job has 500 KB, so three jobs fill a commit

@@ -24,7 +24,7 @@ func AdmitAll(c Counters, n, limit int64) error {
 	return nil
 }
 
-// AdmitUser checks only the limit for one user, which includes jobs of staged batches; see Admit.
+// AdmitUser checks only the limit for one user; see Admit. Jobs of staged batches count toward this limit.
 func AdmitUser(c Counters, uid int, n, limit int64) error {
 	if limit <= 0 {
 		return nil

@@ -61,7 +61,7 @@ func TestRetryIsLimitedLikeEnqueue(t *testing.T) {
 	f.add(queue.Job{ID: "dead"})
 	f.run("dead", queue.Dead)
 	f.add(queue.Job{ID: "held"})
-	f.must(queue.VerbHold, "held")
+	f.mustChange(queue.VerbHold, "held")
 	change := func(id string, verb queue.Verb, limit int64) error {
 		seq := f.job(id).Seq
 		return f.try(func(r *Rules) error {

@@ -71,9 +71,10 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	return r.err
 }
 
-// adjustForDependencies returns the state that a job gets when a change asks for the state to. A job with
-// undecided dependencies changes to Blocked, and a blocked job without any changes to Pending. If the state table
-// does not allow an ended job to change to Blocked, that job does not wait for parents that run again.
+// adjustForDependencies returns the state that a job gets if a change requests the state to. A job with an
+// undecided dependency gets the state Blocked. If Blocked is requested for a job without an undecided
+// dependency, the job gets the state Pending. An ended job that cannot change to Blocked does not wait for
+// parents that run again.
 func (r *Rules) adjustForDependencies(j *Job, to queue.State) queue.State {
 	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanBecome(queue.Blocked) || !j.State.Ended()
 	if !runnable || !mayWait || !r.tx.HasEdges() {

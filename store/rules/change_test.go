@@ -55,7 +55,7 @@ func TestEditKeepsWaitingTime(t *testing.T) {
 	f.wantClaim(2, "1")
 }
 
-// An edit must not exceed a limit or take a unique key.
+// An edit must not exceed a limit, and must not take a unique key that another job has.
 func TestEditIsChecked(t *testing.T) {
 	cases := map[string]struct {
 		edit func(*queue.Job)
@@ -100,11 +100,11 @@ func TestReleaseEndsRetryDelay(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1", MaxAttempts: 1})
 	f.wantClaim(1, "1")
-	e := f.ended(f.lease("1"), queue.Failed)
+	e := f.newSettlement(f.lease("1"), queue.Failed)
 	e.Decision.Delay = time.Hour
 	f.exchange(store.Report{Settlements: []store.Settlement{e}})
-	f.must(queue.VerbHold, "1")
-	f.must(queue.VerbRelease, "1")
+	f.mustChange(queue.VerbHold, "1")
+	f.mustChange(queue.VerbRelease, "1")
 	if j := f.job("1"); j.Attempts >= j.MaxAttempts {
 		t.Errorf("the released job has used %d of %d attempts; want one left", j.Attempts, j.MaxAttempts)
 	}

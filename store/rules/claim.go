@@ -34,7 +34,7 @@ type claimer struct {
 	// turnSteps counts the lanes that the current claim has checked to decide which user has the next turn, and
 	// the jobs that it has leased.
 	turnSteps int
-	// ClaimedBytes is the size of the jobs that claims have read.
+	// ClaimedBytes is the size of the jobs that claims in this transaction have read, in bytes.
 	ClaimedBytes int
 }
 
@@ -52,7 +52,7 @@ func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			return nil, false, c.err
 		}
 		if q == nil {
-			more = c.mem.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
+			more = c.rechecks.DirtyGateCount() > 0 // a gate that is still to be checked may open a lane
 			break
 		}
 		if more = c.claimSteps >= MaxSteps; more {
@@ -163,8 +163,8 @@ func (c *claimer) advanceTurn(q *Queue) {
 	}
 }
 
-// limitScan lowers scan.StopAt to the best head among the lanes that this lane's gates have closed. From that
-// position on, the job of the closed lane ranks first, and its gates may have room again.
+// limitScan lowers scan.StopAt to the best head among the lanes that the gates of scan.Lane have closed. From
+// that position on, the job of the closed lane ranks first, and its gates may have room again.
 func (c *claimer) limitScan(scan *LaneScan) {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {
@@ -197,8 +197,8 @@ func (c *claimer) limitScan(scan *LaneScan) {
 	}
 }
 
-// leaseJob leases a job. It writes the job's row only if the job takes units of resources, because the
-// numbers of the units must be stored.
+// leaseJob leases a job. It writes the job's row only if the job takes units of resources, because the row
+// stores the numbers of these units.
 // See docs/decisions/0003.
 func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 	j.Fence += c.leases.FenceStep()

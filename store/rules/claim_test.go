@@ -53,12 +53,12 @@ func TestClaimMergesLanesByRank(t *testing.T) {
 	f.wantClaim(4, "4 5")
 }
 
-// A job that is not due, held or blocked is not claimed.
+// A claim does not take jobs that are held or blocked, or that are not due yet.
 func TestClaimTakesOnlyReadyJobs(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "later", Delay: time.Minute}, queue.Job{ID: "held"}, queue.Job{ID: "parent"})
-	f.add(after("blocked", "parent", queue.ParentCompleted))
-	f.must(queue.VerbHold, "held")
+	f.add(draftAfter("blocked", "parent", queue.ParentCompleted))
+	f.mustChange(queue.VerbHold, "held")
 	f.wantClaim(4, "parent")
 	f.advance(time.Minute)
 	f.wantClaim(4, "later")
@@ -74,7 +74,7 @@ func TestAgeingStartsWhenJobIsDue(t *testing.T) {
 	f.wantClaim(2, "later but runnable delayed")
 }
 
-// A claim writes neither the state nor the row of a job. Only the lease says that it is taken.
+// A claim writes neither the state nor the row of a job. Only the lease shows that the job is taken.
 func TestClaimDoesNotChangeJob(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
@@ -172,7 +172,7 @@ func TestQueueSavesNoTurnsWhileItIsEmpty(t *testing.T) {
 	}
 }
 
-// A claim leases at most as many jobs of a queue as its Room allows, and none of a paused queue.
+// A claim leases at most as many jobs of a queue as Queue.Room allows, and none of a paused queue.
 func TestQueueConcurrency(t *testing.T) {
 	f := newFixture(t)
 	f.queueRules["a"] = store.QueueRule{Weight: 1, Concurrency: 2}

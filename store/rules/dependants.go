@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Edge is an undecided dependency: Child waits for Parent. It is decided when the parent ends or is removed.
+// Edge is an undecided dependency: the job Child waits for a parent. When the parent ends or is removed, the
+// edge is decided: it is then satisfied or broken.
 // See docs/decisions/0020.
 type Edge struct {
 	ID        int64
@@ -26,8 +27,8 @@ type ParentChange struct {
 	LastEdgeID int64
 }
 
-// Rerun is the state of a parent that is to run again. Dependants that were cancelled because of the parent
-// wait for it again.
+// Rerun is the value of ParentChange.State for a parent that is to run again. Dependants that were cancelled
+// because of the parent wait for it again.
 const Rerun = ^queue.State(0)
 
 // MaxParentChanges limits the notes about one parent until its edges are decided. Without the limit, a user who
@@ -56,8 +57,8 @@ func (r *Rules) addParentChange(j *Job, state queue.State) {
 	r.check(r.tx.AddParentChange(j.Seq, j.UID, state, after))
 }
 
-// maxEdgesPerTx limits the edges that are decided in one transaction. A measurement used a job with 100,000
-// dependants: other commits waited 20 ms with a limit of 250, and 8 ms with a limit of 50.
+// maxEdgesPerTx limits the edges that are decided in one transaction. While the edges of a job with 100,000
+// dependants were decided, other commits waited 20 ms with a limit of 250, and 8 ms with a limit of 50.
 const maxEdgesPerTx = 50
 
 // DecideDependants decides a limited number of edges of parents that have ended, or reopens edges of parents
@@ -92,12 +93,12 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 
 // updateEdge decides an edge, or reopens it if the parent runs again. Then it releases, cancels, holds or
 // blocks the child, as the edge's new status requires.
-func (r *Rules) updateEdge(e *Edge, parent queue.State) {
+func (r *Rules) updateEdge(e *Edge, parentState queue.State) {
 	status := store.Satisfied
 	switch {
-	case parent == Rerun:
+	case parentState == Rerun:
 		status = store.Unresolved
-	case !e.Condition.SatisfiedBy(parent) && e.OnFailure != queue.DependencyFailureRun:
+	case !e.Condition.SatisfiedBy(parentState) && e.OnFailure != queue.DependencyFailureRun:
 		status = store.Broken
 	}
 	r.check(r.tx.SetEdgeStatus(e, status))
@@ -105,7 +106,7 @@ func (r *Rules) updateEdge(e *Edge, parent queue.State) {
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 	case r.failed(err):
-	case parent == Rerun:
+	case parentState == Rerun:
 		r.reopenChild(&j)
 	case j.State != queue.Blocked && j.State != queue.Held: // the child no longer waits for this edge
 	case status == store.Broken:

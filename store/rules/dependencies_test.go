@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// after returns a draft that depends on a job.
-func after(id, parent string, how queue.DependencyCondition) queue.Job {
+// draftAfter returns a draft that depends on a job.
+func draftAfter(id, parent string, how queue.DependencyCondition) queue.Job {
 	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ID: parent, Condition: how}}}
 }
 
@@ -17,8 +17,8 @@ func after(id, parent string, how queue.DependencyCondition) queue.Job {
 var parentEnds = map[string]func(*fixture){
 	"completed": func(f *fixture) { f.run("parent", queue.Completed) },
 	"dead":      func(f *fixture) { f.run("parent", queue.Dead) },
-	"cancelled": func(f *fixture) { f.must(queue.VerbCancel, "parent") },
-	"removed":   func(f *fixture) { f.must(queue.VerbRemove, "parent") },
+	"cancelled": func(f *fixture) { f.mustChange(queue.VerbCancel, "parent") },
+	"removed":   func(f *fixture) { f.mustChange(queue.VerbRemove, "parent") },
 	"failed":    func(f *fixture) { f.run("parent", queue.Failed) }, // the parent is retried, so it has not ended
 }
 
@@ -55,7 +55,7 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 		name := fmt.Sprintf("requires %s, else %s, parent %s", how[c.how], do[c.do], c.end)
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			child := after("child", "parent", c.how)
+			child := draftAfter("child", "parent", c.how)
 			child.OnDependencyFailure = c.do
 			f.add(queue.Job{ID: "parent"})
 			f.add(child)
@@ -66,7 +66,8 @@ func TestEndOfParentDecidesDependant(t *testing.T) {
 	}
 }
 
-// A job that is enqueued after its parent has ended is decided immediately, as if it had waited for the parent.
+// A job that is enqueued after its parent has ended gets its state immediately, as if it had waited for the
+// parent.
 func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 	cases := map[string]struct {
 		how  queue.DependencyCondition
@@ -85,7 +86,7 @@ func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 			f := newFixture(t)
 			f.add(queue.Job{ID: "parent"})
 			parentEnds[c.end](f)
-			child := after("child", "parent", c.how)
+			child := draftAfter("child", "parent", c.how)
 			child.OnDependencyFailure = c.do
 			f.add(child)
 			f.wantStates("child", c.want)
@@ -96,7 +97,7 @@ func TestParentThatHasEndedDecidesNewJob(t *testing.T) {
 // A job with several parents waits for the last of them, and one broken dependency is enough to cancel it.
 func TestDependantWaitsForAllParents(t *testing.T) {
 	f := newFixture(t)
-	both := after("child", "p1", queue.ParentCompleted)
+	both := draftAfter("child", "p1", queue.ParentCompleted)
 	both.DependsOn = append(both.DependsOn, queue.Dependency{ID: "p2", Condition: queue.ParentCompleted})
 	other := both
 	other.ID = "other"
@@ -113,9 +114,9 @@ func TestDependantWaitsForAllParents(t *testing.T) {
 func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "a"})
-	f.add(after("b", "a", queue.ParentCompleted))
-	f.add(after("c", "b", queue.ParentCompleted))
-	f.add(after("cleanup", "c", queue.ParentEnded))
+	f.add(draftAfter("b", "a", queue.ParentCompleted))
+	f.add(draftAfter("c", "b", queue.ParentCompleted))
+	f.add(draftAfter("cleanup", "c", queue.ParentEnded))
 	f.run("a", queue.Dead)
 	f.wantStates("b c cleanup", "cancelled cancelled pending")
 	if got := f.job("c").Reason; got != queue.ReasonDependency {
@@ -128,11 +129,11 @@ func TestCancelledDependantCancelsItsDependants(t *testing.T) {
 func TestHeldDependantIsNotReleased(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"}, queue.Job{ID: "slow"})
-	f.add(after("done", "parent", queue.ParentCompleted), after("waits", "slow", queue.ParentCompleted))
-	f.must(queue.VerbHold, "done", "waits")
+	f.add(draftAfter("done", "parent", queue.ParentCompleted), draftAfter("waits", "slow", queue.ParentCompleted))
+	f.mustChange(queue.VerbHold, "done", "waits")
 	f.run("parent", queue.Completed)
 	f.wantStates("done waits", "held held")
-	f.must(queue.VerbRelease, "done", "waits")
+	f.mustChange(queue.VerbRelease, "done", "waits")
 	f.wantStates("done waits", "pending blocked")
 	f.run("slow", queue.Completed)
 	f.wantStates("waits", "pending")
@@ -142,8 +143,8 @@ func TestHeldDependantIsNotReleased(t *testing.T) {
 func TestHeldDependantIsCancelledByBrokenDependency(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"})
-	f.add(after("child", "parent", queue.ParentCompleted))
-	f.must(queue.VerbHold, "child")
+	f.add(draftAfter("child", "parent", queue.ParentCompleted))
+	f.mustChange(queue.VerbHold, "child")
 	f.run("parent", queue.Dead)
 	f.wantStates("child", "cancelled")
 }
@@ -151,12 +152,12 @@ func TestHeldDependantIsCancelledByBrokenDependency(t *testing.T) {
 // A job that is held because of a broken dependency runs once a user releases it.
 func TestReleaseIgnoresBrokenDependency(t *testing.T) {
 	f := newFixture(t)
-	child := after("child", "parent", queue.ParentCompleted)
+	child := draftAfter("child", "parent", queue.ParentCompleted)
 	child.OnDependencyFailure = queue.DependencyFailureHold
 	f.add(queue.Job{ID: "parent"})
 	f.add(child)
 	f.run("parent", queue.Dead)
-	f.must(queue.VerbRelease, "child")
+	f.mustChange(queue.VerbRelease, "child")
 	f.wantClaim(1, "child")
 }
 
@@ -164,11 +165,11 @@ func TestReleaseIgnoresBrokenDependency(t *testing.T) {
 func TestRetriedParentBringsItsDependantsBack(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"})
-	f.add(after("child", "parent", queue.ParentCompleted))
-	f.add(after("grandchild", "child", queue.ParentCompleted))
+	f.add(draftAfter("child", "parent", queue.ParentCompleted))
+	f.add(draftAfter("grandchild", "child", queue.ParentCompleted))
 	f.run("parent", queue.Dead)
 	f.wantStates("child grandchild", "cancelled cancelled")
-	f.must(queue.VerbRetry, "parent")
+	f.mustChange(queue.VerbRetry, "parent")
 	f.wantStates("parent child grandchild", "pending blocked blocked")
 	f.run("parent", queue.Completed)
 	f.run("child", queue.Completed)
@@ -201,7 +202,7 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			child := after("child", "parent", queue.ParentCompleted)
+			child := draftAfter("child", "parent", queue.ParentCompleted)
 			child.Unique = "k"
 			f.add(queue.Job{ID: "parent"})
 			f.add(child)
@@ -219,21 +220,22 @@ func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 // When a parent is retried, a cancelled dependant waits again only if no other dependency of it is broken.
 func TestDependantStaysCancelledWhileAnotherParentIsDead(t *testing.T) {
 	f := newFixture(t)
-	child := after("child", "p1", queue.ParentCompleted)
+	child := draftAfter("child", "p1", queue.ParentCompleted)
 	child.DependsOn = append(child.DependsOn, queue.Dependency{ID: "p2", Condition: queue.ParentCompleted})
 	f.add(queue.Job{ID: "p1"}, queue.Job{ID: "p2"})
 	f.add(child)
 	f.run("p1", queue.Dead)
 	f.run("p2", queue.Dead)
-	f.must(queue.VerbRetry, "p1")
+	f.mustChange(queue.VerbRetry, "p1")
 	f.wantStates("child", "cancelled")
-	f.must(queue.VerbRetry, "p2")
+	f.mustChange(queue.VerbRetry, "p2")
 	f.wantStates("child", "blocked")
 }
 
-// One transaction decides maxEdgesPerTx dependants. Later transactions decide the rest.
+// When a parent ends, one transaction releases at most maxEdgesPerTx of its dependants. Later transactions
+// release the rest.
 func TestDependantsAreDecidedInSteps(t *testing.T) {
-	pending := func(f *fixture) (n int) {
+	countPending := func(f *fixture) (n int) {
 		for _, j := range f.jobs {
 			n += bit(j.State == queue.Pending)
 		}
@@ -243,18 +245,18 @@ func TestDependantsAreDecidedInSteps(t *testing.T) {
 		f := newFixture(t)
 		f.add(queue.Job{ID: "parent"})
 		for i := range dependants {
-			f.add(after(fmt.Sprint("child", i), "parent", queue.ParentCompleted))
+			f.add(draftAfter(fmt.Sprint("child", i), "parent", queue.ParentCompleted))
 		}
 		f.wantClaim(1, "parent")
 		f.end("parent")
-		if got, want := pending(f), min(dependants, maxEdgesPerTx); got != want {
+		if got, want := countPending(f), min(dependants, maxEdgesPerTx); got != want {
 			t.Errorf("one transaction released %d of %d dependants; want %d", got, dependants, want)
 		}
 		if f.wakeAt == 0 && dependants >= maxEdgesPerTx {
 			t.Errorf("nothing wakes the service, although %d dependants may be left", dependants-maxEdgesPerTx)
 		}
 		f.advance(0)
-		if got := pending(f); got != dependants {
+		if got := countPending(f); got != dependants {
 			t.Errorf("two transactions released %d of %d dependants", got, dependants)
 		}
 	}
@@ -264,9 +266,9 @@ func TestDependantsAreDecidedInSteps(t *testing.T) {
 func TestNotesAboutParentAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "parent"})
-	f.add(after("child", "parent", queue.ParentCompleted))
+	f.add(draftAfter("child", "parent", queue.ParentCompleted))
 	parent, r := f.job("parent"), &Rules{}
-	r.Init(f.tx(), &f.mem)
+	r.Init(f.tx(), &f.rechecks)
 	for range 2 * MaxParentChanges {
 		for _, state := range []queue.State{queue.Dead, Rerun} {
 			if r.addParentChange(parent, state); r.Err() != nil {
@@ -315,7 +317,7 @@ func TestCheckRejectsImpossibleDependencies(t *testing.T) {
 // Jobs of one request may depend on each other in any order.
 func TestJobMayDependOnLaterJobOfRequest(t *testing.T) {
 	f := newFixture(t)
-	f.add(after("child", "parent", queue.ParentCompleted), queue.Job{ID: "parent"})
+	f.add(draftAfter("child", "parent", queue.ParentCompleted), queue.Job{ID: "parent"})
 	f.wantStates("child parent", "blocked pending")
 	f.run("parent", queue.Completed)
 	f.wantStates("child", "pending")
@@ -325,8 +327,8 @@ func TestJobMayDependOnLaterJobOfRequest(t *testing.T) {
 func TestEditedParents(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "a"})
-	f.add(after("b", "a", queue.ParentCompleted))
-	f.add(after("c", "b", queue.ParentCompleted))
+	f.add(draftAfter("b", "a", queue.ParentCompleted))
+	f.add(draftAfter("c", "b", queue.ParentCompleted))
 	edit := func(id, parent string) error {
 		seq := f.job(id).Seq
 		return f.try(func(r *Rules) error {

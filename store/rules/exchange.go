@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Exchange records what a pool reports about its leases, then claims more jobs.
+// Exchange records what a worker pool reports about its leases, then claims more jobs.
 func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 	stale := func(l queue.Lease) { g.StaleLeases = append(g.StaleLeases, l) }
 	for i := range t.Starts {
@@ -56,6 +56,7 @@ func (r *Rules) currentLease(l queue.Lease) *Lease {
 	return nil
 }
 
+// recordStarted records the start of an attempt. For a stale lease, it calls stale instead.
 func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) {
 	l := r.currentLease(st.Lease)
 	if l == nil {
@@ -248,6 +249,7 @@ func detailOf(d queue.EventDetail) []byte {
 	return raw
 }
 
+// endedDetail returns the detail of the event for the end of attempt n.
 func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
 	d := queue.EventDetail{Attempt: n, StartedAt: a.StartedAt, Signal: a.Signal, Reason: e.Decision.Reason,
 		Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy}

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A report about a lost lease changes nothing, whatever it says. The result lists the lease as stale.
+// A report about a lost lease changes nothing, whatever the report contains. The result lists the lease as
+// stale.
 func TestLostLeaseChangesNothing(t *testing.T) {
 	reports := map[string]func(*fixture, queue.Lease) store.Report{
 		"started": func(f *fixture, l queue.Lease) store.Report {
@@ -20,7 +21,7 @@ func TestLostLeaseChangesNothing(t *testing.T) {
 			return store.Report{Progress: []store.Progress{{Lease: l, Progress: queue.Progress{Percent: 50}}}}
 		},
 		"ended": func(f *fixture, l queue.Lease) store.Report {
-			return store.Report{Settlements: []store.Settlement{f.ended(l, queue.Completed)}}
+			return store.Report{Settlements: []store.Settlement{f.newSettlement(l, queue.Completed)}}
 		},
 		"released": func(_ *fixture, l queue.Lease) store.Report {
 			return store.Report{Releases: []queue.Lease{l}}
@@ -126,7 +127,7 @@ func TestRetryWaitsForItsDelay(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	e := f.ended(f.lease("1"), queue.Failed)
+	e := f.newSettlement(f.lease("1"), queue.Failed)
 	e.Decision.Delay = 4 * time.Second
 	f.exchange(store.Report{Settlements: []store.Settlement{e}})
 	f.advance(4*time.Second - time.Millisecond)
@@ -221,7 +222,7 @@ func TestPredictRowMatchesSettlement(t *testing.T) {
 	f.add(needing("1", "resource:gpu:1"))
 	f.wantClaim(1, "1")
 	f.start("1")
-	e := f.ended(f.lease("1"), queue.Completed)
+	e := f.newSettlement(f.lease("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
 	var predicted *Job
 	f.do(func(r *Rules) error { predicted = r.PredictRow(&e, 0); return nil })
@@ -240,7 +241,7 @@ func TestPredictRowMatchesSettlement(t *testing.T) {
 func TestOutputMakesRoomForItself(t *testing.T) {
 	end := func(f *fixture, id string, limit int64) {
 		f.wantClaim(1, id)
-		e := f.ended(f.lease(id), queue.Completed)
+		e := f.newSettlement(f.lease(id), queue.Completed)
 		e.Attempt.Output = []byte(strings.Repeat("x", 1000))
 		f.exchange(store.Report{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
 	}

@@ -11,10 +11,10 @@ import (
 type fakeDependencyTables struct {
 	edges       []fakeEdge
 	notes       []fakeNote
-	lastNoteUID int
+	lastNoteUID int // owner of the note that NextParentChange returned last
 
-	schedules map[string]store.Schedule
-	runs      map[string][]store.OccurrenceRecord
+	schedules         map[string]store.Schedule
+	occurrenceRecords map[string][]store.OccurrenceRecord // by name of the schedule
 }
 
 type fakeEdge struct {
@@ -23,6 +23,7 @@ type fakeEdge struct {
 	status store.DependencyStatus
 }
 
+// fakeNote is a note with the uid of the parent's owner.
 type fakeNote struct {
 	ParentChange
 	uid int
@@ -166,6 +167,6 @@ func (f fakeSchedules) UnfinishedJobs(schedule string, most int) ([]Job, error) 
 }
 
 func (f fakeSchedules) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
-	f.d.runs[schedule] = append(f.d.runs[schedule], r)
+	f.d.occurrenceRecords[schedule] = append(f.d.occurrenceRecords[schedule], r)
 	return nil
 }

@@ -11,12 +11,12 @@ import (
 
 // fakeLaneTables stores queues, lanes and gates.
 type fakeLaneTables struct {
-	queueRules map[string]store.QueueRule
-	passes     map[string]int64
-	lastPass   int64
+	queueRules     map[string]store.QueueRule
+	passes         map[string]int64 // number of each queue's next turn
+	lastServedTurn int64            // number of the turn that was served last
 
 	lanes     map[int64]fakeLane
-	turnCount int64
+	turnCount int64                    // number of user turns
 	lastTurns map[ClosedLaneList]int64 // the last turn of each user in each queue
 
 	gates map[int64]fakeGate
@@ -33,7 +33,7 @@ func (f fakeQueues) Queue(name string) *Queue {
 	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: EndPosition, Pass: f.d.passes[name]}
 	q.MaxWaiting, q.OwnRetention = rule.MaxPending, rule.Retention != store.Retention{}
 	if rule.Concurrency > 0 {
-		q.Room = max(0, rule.Concurrency-f.leased(name))
+		q.Room = max(0, rule.Concurrency-f.countLeased(name))
 	}
 	if rule.Paused {
 		q.Room = 0
@@ -47,7 +47,7 @@ func (f fakeQueues) Queue(name string) *Queue {
 	return q
 }
 
-func (f fakeQueues) leased(name string) (n int) {
+func (f fakeQueues) countLeased(name string) (n int) {
 	for _, l := range f.d.leases {
 		n += bit(l.Job.Queue == name)
 	}
@@ -67,7 +67,8 @@ func (f fakeQueues) Queues(each func(*Queue) bool) error {
 
 func (f fakeQueues) QueueWaitReason(name string) store.WaitReason {
 	rule := f.d.queueRules[name]
-	return store.WaitReason{Key: name, Usage: f.leased(name), Limit: rule.Concurrency, NeededUnits: 1, Paused: rule.Paused}
+	return store.WaitReason{Key: name, Usage: f.countLeased(name), Limit: rule.Concurrency, NeededUnits: 1,
+		Paused: rule.Paused}
 }
 
 func (f fakeQueues) WeightsDiffer() bool {
@@ -79,9 +80,9 @@ func (f fakeQueues) WeightsDiffer() bool {
 	return false
 }
 
-func (f fakeQueues) LastServedTurn() int64 { return f.d.lastPass }
+func (f fakeQueues) LastServedTurn() int64 { return f.d.lastServedTurn }
 func (f fakeQueues) RecordQueueTurn(q *Queue, turn, next int64) {
-	f.d.passes[q.Name], f.d.lastPass = next, turn
+	f.d.passes[q.Name], f.d.lastServedTurn = next, turn
 }
 
 // fakeLane is a lane with the text that identifies its demands.
@@ -101,8 +102,8 @@ func (d *fakeData) sortedLanes(matches func(*Lane) bool) (list []Lane) {
 	return list
 }
 
-// first returns the first lane of a list; found is false for an empty list.
-func first(list []Lane) (l Lane, found bool, err error) {
+// firstLane returns the first lane of a list; found is false for an empty list.
+func firstLane(list []Lane) (l Lane, found bool, err error) {
 	if len(list) > 0 {
 		return list[0], true, nil
 	}
@@ -140,8 +141,8 @@ func (f fakeLanes) BestLane(q *Queue) (Lane, Position, error) {
 	return list[0], EndPosition, nil
 }
 
-// ready returns the jobs of a lane from a position on, in order.
-func (f fakeLanes) ready(lane int64, from Position) []Job {
+// readyJobs returns the jobs of a lane from a position on, in order.
+func (f fakeLanes) readyJobs(lane int64, from Position) []Job {
 	list := f.d.sortedJobs(func(j *Job) bool {
 		return j.Slot == Ready && j.Lane == lane && !from.After(j.Position())
 	})
@@ -154,7 +155,7 @@ func (f fakeLanes) ready(lane int64, from Position) []Job {
 func (f fakeLanes) ScanLane(l *LaneScan) error {
 	l.NextPosition, l.NextPriority, l.Exhausted = l.Lane.Head, UnknownPriority, true
 	full := false
-	for _, j := range f.ready(l.Lane.ID, l.Lane.Head) {
+	for _, j := range f.readyJobs(l.Lane.ID, l.Lane.Head) {
 		p, leased := j.Position(), f.d.leases[j.Seq] != nil
 		if p.After(l.StopAt) || full && !leased {
 			if l.NextPosition, l.Exhausted = p, false; !leased {
@@ -203,11 +204,11 @@ func (f fakeLanes) EachClosedList(gate int64, after ClosedLaneList, each func(La
 }
 
 func (f fakeLanes) BestClosedInList(gate int64, list ClosedLaneList) (Lane, bool, error) {
-	return first(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.ClosedList() == list }))
+	return firstLane(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.ClosedList() == list }))
 }
 
 func (f fakeLanes) BestClosedInQueue(gate int64, name string) (Lane, bool, error) {
-	return first(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.Queue == name }))
+	return firstLane(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.Queue == name }))
 }
 
 type fakeUserTurns struct{ d *fakeData }
@@ -243,11 +244,11 @@ func (f fakeUserTurns) UndoUserTurn(q *Queue, uid int, t UserTurn) {
 // its limit.
 type fakeGate struct {
 	queue.Demand
-	uid      int
-	jobCount int
-	fixed    bool
-	starts   []queue.Millis
-	opens    queue.Millis
+	uid       int
+	jobCount  int
+	fixed     bool
+	starts    []queue.Millis
+	recheckAt queue.Millis // time passed to ScheduleRecheck
 }
 
 type fakeGates struct{ d *fakeData }
@@ -264,6 +265,7 @@ func (f fakeGates) gate(uid int, d queue.Demand) int64 {
 	return id
 }
 
+// change applies the function change to the stored gate.
 func (f fakeGates) change(gate int64, change func(*fakeGate)) {
 	g := f.d.gates[gate]
 	change(&g)
@@ -309,8 +311,8 @@ func (f fakeGates) RecordStart(gate int64, at queue.Millis) error {
 	return nil
 }
 
-// since returns the starts of a gate at or after a time, newest first.
-func (f fakeGates) since(gate int64, since queue.Millis) []queue.Millis {
+// startsSince returns the starts of a gate at or after a time, newest first.
+func (f fakeGates) startsSince(gate int64, since queue.Millis) []queue.Millis {
 	list := slices.DeleteFunc(slices.Clone(f.d.gates[gate].starts), func(at queue.Millis) bool { return at < since })
 	slices.Sort(list)
 	slices.Reverse(list)
@@ -318,18 +320,18 @@ func (f fakeGates) since(gate int64, since queue.Millis) []queue.Millis {
 }
 
 func (f fakeGates) CountStarts(gate int64, since queue.Millis) (int, error) {
-	return len(f.since(gate, since)), nil
+	return len(f.startsSince(gate, since)), nil
 }
 
 func (f fakeGates) NthNewestStart(gate int64, since queue.Millis, n int) (queue.Millis, error) {
-	if list := f.since(gate, since); n < len(list) {
+	if list := f.startsSince(gate, since); n < len(list) {
 		return list[n], nil
 	}
 	return 0, nil
 }
 
 func (f fakeGates) ScheduleRecheck(gate int64, at queue.Millis) error {
-	f.change(gate, func(g *fakeGate) { g.opens = at })
+	f.change(gate, func(g *fakeGate) { g.recheckAt = at })
 	return nil
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The files fake_*_test.go implement the interfaces that Tx combines, its roles, in memory. There is one fake
-// type for each role. The fakes share plain maps and keep no counts: a read searches the maps. They are slow
-// but simple, so that a failed test points to the rules.
+// The files fake_*_test.go implement the roles, which are the interfaces that Tx combines, in memory. There is
+// one fake type for each role. The fakes share plain maps and keep no counts: a read searches the maps. They
+// are slow but simple, so that a failed test points to the rules.
 
 // fakeTx implements Tx with the fake of each role.
 type fakeTx struct {
@@ -40,11 +40,11 @@ type fakeData struct {
 	wakeAt      queue.Millis // earliest time passed to WakeAt; 0 if none
 	lastID      int64        // last number given to a lane, gate, edge or note
 
-	order     queue.Order
-	reranking bool
-	quota     int
-	node      store.Node
-	hooks     store.Hooks
+	order            queue.Order
+	reranking        bool
+	maxLeasedPerUser int // maximum number of leased jobs per user; 0 means unlimited
+	node             store.Node
+	hooks            store.Hooks
 
 	fakeJobTables
 	fakeLaneTables
@@ -58,16 +58,16 @@ type fakeJobTables struct {
 	nextSeq       int64
 	enqueuedTotal int64
 	disownedUIDs  map[int]int // new uid of the jobs of each disowned uid
-	touchedSeqs   []int64
+	notifiedSeqs  []int64     // jobs passed to NotifyWatches
 
-	events       []fakeEvent
-	attempts     map[int64][]store.Settlement
-	garbage      []string
-	measurements []Measurement
+	events           []fakeEvent
+	attempts         map[int64][]store.Settlement
+	deletableOutputs []string // output files passed to AddDeletableOutput
+	measurements     []Measurement
 
-	states    map[queue.State]int // number of jobs by state, as counted by CountTransition
-	keptCount int                 // number of retained jobs, as counted by AdjustRetainedCount
-	bytes     map[int]fakeBytes   // bytes of each user, as counted by AddUserBytes
+	states        map[queue.State]int // number of jobs by state, as counted by CountTransition
+	retainedCount int                 // number of retained jobs, as counted by AdjustRetainedCount
+	bytes         map[int]fakeBytes   // bytes of each user, as counted by AddUserBytes
 }
 
 type fakeEvent struct {
@@ -77,6 +77,7 @@ type fakeEvent struct {
 	detail string
 }
 
+// fakeBytes counts the bytes of a user's jobs. outputs is the part of all that outputs take.
 type fakeBytes struct{ all, outputs int64 }
 
 func newFakeData() *fakeData {
@@ -86,20 +87,21 @@ func newFakeData() *fakeData {
 	d.attempts, d.states, d.bytes = map[int64][]store.Settlement{}, map[queue.State]int{}, map[int]fakeBytes{}
 	d.queueRules, d.passes = map[string]store.QueueRule{}, map[string]int64{}
 	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[ClosedLaneList]int64{}, map[int64]fakeGate{}
-	d.schedules, d.runs = map[string]store.Schedule{}, map[string][]store.OccurrenceRecord{}
+	d.schedules, d.occurrenceRecords = map[string]store.Schedule{}, map[string][]store.OccurrenceRecord{}
 	return d
 }
 
 // clone returns a copy that shares no map and no slice with d.
 func (d *fakeData) clone() fakeData {
 	c := *d
-	c.jobs, c.disownedUIDs, c.touchedSeqs = maps.Clone(d.jobs), maps.Clone(d.disownedUIDs), slices.Clone(d.touchedSeqs)
-	c.events, c.garbage, c.measurements = slices.Clone(d.events), slices.Clone(d.garbage), slices.Clone(d.measurements)
+	c.jobs, c.disownedUIDs, c.notifiedSeqs = maps.Clone(d.jobs), maps.Clone(d.disownedUIDs), slices.Clone(d.notifiedSeqs)
+	c.events, c.measurements = slices.Clone(d.events), slices.Clone(d.measurements)
+	c.deletableOutputs = slices.Clone(d.deletableOutputs)
 	c.states, c.bytes, c.leases = maps.Clone(d.states), maps.Clone(d.bytes), maps.Clone(d.leases)
 	c.queueRules, c.passes = maps.Clone(d.queueRules), maps.Clone(d.passes)
 	c.lanes, c.lastTurns = maps.Clone(d.lanes), maps.Clone(d.lastTurns)
 	c.edges, c.notes, c.schedules = slices.Clone(d.edges), slices.Clone(d.notes), maps.Clone(d.schedules)
-	c.attempts, c.runs, c.gates = cloneLists(d.attempts), cloneLists(d.runs), maps.Clone(d.gates)
+	c.attempts, c.occurrenceRecords, c.gates = cloneLists(d.attempts), cloneLists(d.occurrenceRecords), maps.Clone(d.gates)
 	for id, g := range c.gates {
 		g.starts = slices.Clone(g.starts)
 		c.gates[id] = g
@@ -143,7 +145,7 @@ func (f fakeClock) WakeAt(at queue.Millis) {
 type fakeSettings struct{ d *fakeData }
 
 func (f fakeSettings) Order() (o queue.Order, reranking bool) { return f.d.order, f.d.reranking }
-func (f fakeSettings) MaxLeasedPerUser() int                  { return f.d.quota }
+func (f fakeSettings) MaxLeasedPerUser() int                  { return f.d.maxLeasedPerUser }
 func (f fakeSettings) Node() *store.Node                      { return &f.d.node }
 func (f fakeSettings) Hooks() *store.Hooks                    { return &f.d.hooks }
 
@@ -157,6 +159,7 @@ func (f fakeJobs) Job(seq int64, part ReadScope) (Job, error) {
 	return readPart(j, part), nil
 }
 
+// readPart returns a job without the fields that the given scope does not read.
 func readPart(j Job, part ReadScope) Job {
 	if part < ReadFull {
 		j.Env, j.Stdin = nil, ""
@@ -247,7 +250,7 @@ func (f fakeJobs) Remove(seq int64) error {
 	return fakeDependencies(f).DeleteEdges(seq)
 }
 
-func (f fakeJobs) NotifyWatches(seq int64) { f.d.touchedSeqs = append(f.d.touchedSeqs, seq) }
+func (f fakeJobs) NotifyWatches(seq int64) { f.d.notifiedSeqs = append(f.d.notifiedSeqs, seq) }
 
 type fakeHistory struct{ d *fakeData }
 
@@ -267,7 +270,7 @@ func (f fakeHistory) DeleteOldestAttempt(seq int64) error {
 }
 
 func (f fakeHistory) AddDeletableOutput(ref, _ string) error {
-	f.d.garbage = append(f.d.garbage, ref)
+	f.d.deletableOutputs = append(f.d.deletableOutputs, ref)
 	return nil
 }
 
@@ -315,7 +318,7 @@ func (f fakeCounters) CountTransition(_ *Job, from, to queue.State) {
 	f.d.states[to]++
 }
 
-func (f fakeCounters) AdjustRetainedCount(_ *Job, by int) { f.d.keptCount += by }
+func (f fakeCounters) AdjustRetainedCount(_ *Job, by int) { f.d.retainedCount += by }
 
 func (f fakeCounters) AddUserBytes(uid int, stored, outputs int64) {
 	b := f.d.bytes[uid]
@@ -331,18 +334,18 @@ func (f fakeLeases) FenceStep() int64       { return 1 }
 
 // fakeSavepoints undoes a part by restoring all data, and the state of the rules.
 type fakeSavepoints struct {
-	d     *fakeData
-	rules *Rules
-	mem   *RecheckState
+	d        *fakeData
+	rules    *Rules
+	rechecks *RecheckState
 }
 
 func (f fakeSavepoints) WithSavepoint(part func() error) error {
-	data, rules, recheck := f.d.clone(), *f.rules, f.mem.SaveDirtyGates()
+	data, rules, restoreGates := f.d.clone(), *f.rules, f.rechecks.SaveDirtyGates()
 	err := part()
 	if err != nil {
 		*f.d, *f.rules = data, rules
 		f.rules.ClearRates()
-		recheck()
+		restoreGates()
 	}
 	return err
 }

@@ -23,19 +23,20 @@ const (
 type fixture struct {
 	t *testing.T
 	*fakeData
-	mem   RecheckState
-	rules *Rules // the rules of the current or the last transaction
+	rechecks RecheckState
+	rules    *Rules // the rules of the current or the last transaction
 }
 
 // newFixture returns an empty queue in which jobs gain one point of priority per second.
 func newFixture(t *testing.T) *fixture { return &fixture{t: t, fakeData: newFakeData()} }
 
+// tx returns the transaction of the current rules.
 func (f *fixture) tx() Tx {
 	d := f.fakeData
 	return fakeTx{
 		fakeClock{d}, fakeSettings{d}, fakeJobs{d}, fakeHistory{d}, fakeCounters{d}, fakeLeases{d}, fakeQueues{d},
 		fakeLanes{d}, fakeUserTurns{d}, fakeGates{d}, fakeDependencies{d}, fakeSchedules{d},
-		fakeSavepoints{d, f.rules, &f.mem},
+		fakeSavepoints{d, f.rules, &f.rechecks},
 	}
 }
 
@@ -43,8 +44,8 @@ func (f *fixture) tx() Tx {
 func (f *fixture) try(op func(*Rules) error) error {
 	f.t.Helper()
 	f.rules = &Rules{}
-	f.rules.Init(f.tx(), &f.mem)
-	before, recheck := f.clone(), f.mem.SaveDirtyGates()
+	f.rules.Init(f.tx(), &f.rechecks)
+	before, restoreGates := f.clone(), f.rechecks.SaveDirtyGates()
 	err := op(f.rules)
 	if err == nil {
 		_, err = f.rules.DecideDependants()
@@ -54,7 +55,7 @@ func (f *fixture) try(op func(*Rules) error) error {
 	}
 	if err != nil {
 		*f.fakeData = before
-		recheck()
+		restoreGates()
 	}
 	f.checkData()
 	return err
@@ -86,8 +87,8 @@ func (f *fixture) checkData() {
 			f.t.Errorf("the rules count %d %v jobs; %d are stored", f.states[s], s, states[s])
 		}
 	}
-	if kept != f.keptCount {
-		f.t.Errorf("the rules count %d jobs with a retention of their queue; %d are stored", f.keptCount, kept)
+	if kept != f.retainedCount {
+		f.t.Errorf("the rules count %d jobs with a retention of their queue; %d are stored", f.retainedCount, kept)
 	}
 }
 
@@ -104,7 +105,7 @@ func (f *fixture) enqueue(drafts ...queue.Job) (ids []string, err error) {
 // insert carries out a request as an engine does.
 func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error) {
 	for i := range drafts {
-		drafts[i] = filled(drafts[i])
+		drafts[i] = withDefaults(drafts[i])
 	}
 	if err := r.CheckDrafts(drafts, drafts[0].UID); err != nil {
 		return nil, err
@@ -146,8 +147,8 @@ func (f *fixture) insert(r *Rules, drafts []queue.Job) (ids []string, err error)
 	return ids, nil
 }
 
-// filled returns a draft with the fields that queue.Resolve would fill in.
-func filled(draft queue.Job) queue.Job {
+// withDefaults returns a draft with the fields that queue.Resolve would fill in.
+func withDefaults(draft queue.Job) queue.Job {
 	if draft.Queue == "" {
 		draft.Queue = "default"
 	}
@@ -232,8 +233,9 @@ func (f *fixture) start(ids ...string) {
 	}
 }
 
-// ended returns a report about the end of an attempt that began at the current time. to is the job's new state.
-func (f *fixture) ended(lease queue.Lease, to queue.State) store.Settlement {
+// newSettlement returns the settlement of an attempt that began and ended at the current time. to is the job's
+// new state.
+func (f *fixture) newSettlement(lease queue.Lease, to queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}
 	e.Decision = queue.Decision{State: to, RecordsAttempt: true, UsesAttempt: true}
@@ -251,11 +253,11 @@ func (f *fixture) end(ids ...string) {
 // endAs reports the end of an attempt, after which the job has the given state.
 func (f *fixture) endAs(id string, to queue.State) {
 	f.t.Helper()
-	f.exchange(store.Report{Settlements: []store.Settlement{f.ended(f.lease(id), to)}})
+	f.exchange(store.Report{Settlements: []store.Settlement{f.newSettlement(f.lease(id), to)}})
 }
 
-// hold makes a job of another user hold a shared lock. The id of this job is the name of the lock.
-func (f *fixture) hold(lock string) {
+// holdLock makes a job of another user hold a shared lock. The id of this job is the name of the lock.
+func (f *fixture) holdLock(lock string) {
 	f.t.Helper()
 	f.add(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: demands("lock:" + lock), Priority: 1_000_000})
 	f.wantClaim(1, lock)
@@ -283,8 +285,8 @@ func (f *fixture) change(verb queue.Verb, id string) error {
 	return f.try(func(r *Rules) error { return r.Change(seq, store.Change{Verb: verb, UID: userA}) })
 }
 
-// must applies a verb to jobs, and checks that no change is rejected.
-func (f *fixture) must(verb queue.Verb, ids ...string) {
+// mustChange applies a verb to jobs, and checks that no change is rejected.
+func (f *fixture) mustChange(verb queue.Verb, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
 		if err := f.change(verb, id); err != nil {
@@ -311,7 +313,7 @@ func (f *fixture) advance(d time.Duration) {
 			}
 		}
 		for id, g := range f.gates {
-			if g.opens != 0 && g.opens <= f.currentTime {
+			if g.recheckAt != 0 && g.recheckAt <= f.currentTime {
 				r.MarkGateDirty(id)
 			}
 		}

@@ -49,7 +49,7 @@ type gatekeeper struct {
 	rates    map[int64]rateRoom // the rate limits checked in this transaction
 }
 
-// GateRoom returns the state of a gate for a job of the user uid that has the given need.
+// GateRoom returns how much room the gate in need has for a job of the user uid.
 func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 	if need.Kind == queue.GateUser {
 		if k.settings.Node().UnknownUIDs[uid] {
@@ -74,7 +74,7 @@ func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 		g.Total = k.settings.Node().Resources[rule.Key]
 		g.Free = g.Total - rule.UsedUnits
 	case queue.GateRate:
-		return k.rateGate(need.Gate, &rule)
+		return k.roomOfRate(need.Gate, &rule)
 	case queue.GateLock:
 		g.Free, g.Total = rule.Amount-rule.UsedUnits, rule.Amount
 	default:
@@ -83,10 +83,10 @@ func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 	return g, err
 }
 
-// rateGate returns the state of a rate limit. It subtracts the starts in the current period, and the claimed
-// jobs that are not known to have started. If there is no room, rateGate schedules a check for the time when
-// a start leaves the period.
-func (k *gatekeeper) rateGate(gate int64, rule *GateRule) (GateRoom, error) {
+// roomOfRate returns the room of a rate limit. The starts in the current period use it up, and so do the claimed
+// jobs that are not known to have started. If no room is left, roomOfRate schedules a check for the time when a
+// start leaves the period.
+func (k *gatekeeper) roomOfRate(gate int64, rule *GateRule) (GateRoom, error) {
 	since := k.clock.Now() - queue.Millis(rule.Period.Milliseconds())
 	cached, found := k.rates[gate]
 	found = found && cached.periodStart == since
@@ -126,19 +126,19 @@ func (k *gatekeeper) recordStart(gate int64, at queue.Millis) error {
 	return k.gates.RecordStart(gate, min(at, k.clock.Now()))
 }
 
-// applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs name the
-// same key, the newest job decides.
+// applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs of a user
+// name the same key, the newest job decides. For shared keys, see Gates.SetRuleFromJob.
 func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	for _, d := range j.Demands {
 		if d.HasLimit() {
-			k.check(k.recheckChanged(k.gates.SetRuleFromJob(j, d)))
+			k.check(k.recheckChangedGate(k.gates.SetRuleFromJob(j, d)))
 		}
 	}
 }
 
-// recheckChanged calls MarkGateDirty for a gate whose rule has changed. If gate is 0 or err is set, it does
+// recheckChangedGate calls MarkGateDirty for a gate whose rule has changed. If gate is 0 or err is set, it does
 // nothing. It returns err.
-func (k *laneKeeper) recheckChanged(gate int64, err error) error {
+func (k *laneKeeper) recheckChangedGate(gate int64, err error) error {
 	if err == nil && gate != 0 {
 		k.MarkGateDirty(gate)
 		k.markResourcesDirty()
@@ -151,9 +151,10 @@ func (k *laneKeeper) SetGate(d queue.Demand) error {
 	if err := checkGate(d); err != nil {
 		return err
 	}
-	return k.recheckChanged(k.gates.SetFixedRule(d))
+	return k.recheckChangedGate(k.gates.SetFixedRule(d))
 }
 
+// checkGate returns an error if d is not a rule for a shared lock or rate. An Amount of 0 is allowed.
 func checkGate(d queue.Demand) error {
 	if d.Amount == 0 {
 		d.Amount = 1

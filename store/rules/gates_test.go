@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The room of each kind of gate follows from what leases hold. The table needs only the four roles that a
+// The room of each kind of gate follows from what leases hold. The test needs only the four roles that a
 // gatekeeper uses.
 func TestGateRoom(t *testing.T) {
 	const gate = 7
@@ -29,7 +29,7 @@ func TestGateRoom(t *testing.T) {
 	units := func(n int) func(*fakeData) {
 		return func(d *fakeData) { d.node.Resources = map[string]int{"gpu": n} }
 	}
-	quota := func(n int) func(*fakeData) { return func(d *fakeData) { d.quota = n } }
+	quota := func(n int) func(*fakeData) { return func(d *fakeData) { d.maxLeasedPerUser = n } }
 	cases := map[string]struct {
 		demand queue.Demand // the demand; the kind GateUser means the user's quota
 		given  given
@@ -92,7 +92,7 @@ func TestUnknownGateKindIsRejected(t *testing.T) {
 // The quota of one user does not hold back other users.
 func TestQuotaHoldsBackOneUser(t *testing.T) {
 	f := newFixture(t)
-	f.quota = 2
+	f.maxLeasedPerUser = 2
 	f.addFor(userA, 9, "a1", "a2", "a3")
 	f.addFor(userB, 0, "b1")
 	f.wantClaim(9, "a1 a2 b1")
@@ -158,7 +158,7 @@ func TestClaimAssignsUnitsOfResource(t *testing.T) {
 	}
 }
 
-// A job that waits only for a resource keeps smaller jobs of its queue from taking the units that are free.
+// A job that waits only for a resource reserves it: smaller jobs of its queue cannot take the free units.
 func TestLargeJobReservesResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
@@ -204,7 +204,7 @@ func TestJobWaitsForItsNode(t *testing.T) {
 func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
-	f.hold("@db")
+	f.holdLock("@db")
 	f.add(needing("large", "lock:@db resource:gpu:4"), needing("small", "resource:gpu:1"))
 	f.wantClaim(9, "small")
 	f.wantLane("large", "closed by @db")
@@ -247,7 +247,7 @@ func TestJobsDeclareLimits(t *testing.T) {
 // A raised limit opens the lanes that wait for the gate.
 func TestRaisedLimitOpensLanes(t *testing.T) {
 	f := newFixture(t)
-	f.hold("@db")
+	f.holdLock("@db")
 	f.add(needing("waits", "lock:@db"))
 	f.wantLane("waits", "closed by @db")
 	f.do(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: 2}) })
@@ -271,9 +271,9 @@ func TestSetGateTakesSharedKeysOnly(t *testing.T) {
 }
 
 // WaitReasons lists every full gate of a job, not only the gate that closes the job's lane.
-func TestObstaclesListAllFullGates(t *testing.T) {
+func TestWaitReasonsListAllFullGates(t *testing.T) {
 	f := newFixture(t)
-	f.quota = 1
+	f.maxLeasedPerUser = 1
 	f.node.Resources = map[string]int{"gpu": 1}
 	f.queueRules["default"] = store.QueueRule{Weight: 1, Concurrency: 1}
 	f.add(needing("running", "lock:db rate:mail:1"))
@@ -306,7 +306,7 @@ func TestObstaclesListAllFullGates(t *testing.T) {
 }
 
 // WaitReasons reports that free units are reserved for a better-ranked job.
-func TestObstaclesNameReservation(t *testing.T) {
+func TestWaitReasonsNameReservation(t *testing.T) {
 	f := newFixture(t)
 	f.node.Resources = map[string]int{"gpu": 4}
 	f.add(needing("running", "resource:gpu:2"), needing("large", "resource:gpu:4"), needing("small", "resource:gpu:1"))

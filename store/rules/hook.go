@@ -11,9 +11,10 @@ import (
 // step ends once its hooks have reached the limit.
 const MaxHookBytes = 1 << 20
 
-// enqueueHooks enqueues a job's hooks for the state that the job has just reached. A hook is a command or
-// request caused by that state. They are stored in the same transaction as the state, so each hook is enqueued
-// exactly once. If a hook cannot be enqueued, enqueueHooks adds an EventHookDropped. See docs/decisions/0094.
+// enqueueHooks enqueues a job's hooks for the state that the job has just reached. A hook is a job that runs a
+// command or sends a request because of that state. The hooks are stored in the same transaction as the state,
+// so each is enqueued exactly once. If a hook cannot be enqueued, enqueueHooks adds an EventHookDropped. See
+// docs/decisions/0094.
 func (r *Rules) enqueueHooks(j *Job) {
 	h := r.tx.Hooks()
 	moments := queue.HookEventsOf(j.State) & (j.HookEvents | h.Triggers)

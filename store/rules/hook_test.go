@@ -15,7 +15,7 @@ func newHookFixture(t *testing.T, on queue.HookEvents) *fixture {
 	f.hooks.MakeHooks = func(j *queue.Job, moments queue.HookEvents) (hooks []queue.Job) {
 		for _, moment := range queue.Hooks {
 			if moments&moment != 0 {
-				hook := filled(queue.Job{ID: moment.String() + "-of-" + j.ID, UID: j.UID, Queue: queue.HookQueue})
+				hook := withDefaults(queue.Job{ID: moment.String() + "-of-" + j.ID, UID: j.UID, Queue: queue.HookQueue})
 				hook.Command = "true"
 				hooks = append(hooks, hook)
 			}
@@ -45,9 +45,9 @@ func TestHooksFollowState(t *testing.T) {
 		"completed": {func(f *fixture) { f.run("1", queue.Completed) }, "completed-of-1 ended-of-1"},
 		"dead":      {func(f *fixture) { f.run("1", queue.Dead) }, "dead-of-1 ended-of-1"},
 		"failed":    {func(f *fixture) { f.run("1", queue.Failed) }, "failed-of-1"},
-		"cancelled": {func(f *fixture) { f.must(queue.VerbCancel, "1") }, "ended-of-1"},
-		"held":      {func(f *fixture) { f.must(queue.VerbHold, "1") }, ""},
-		"removed":   {func(f *fixture) { f.must(queue.VerbRemove, "1") }, ""},
+		"cancelled": {func(f *fixture) { f.mustChange(queue.VerbCancel, "1") }, "ended-of-1"},
+		"held":      {func(f *fixture) { f.mustChange(queue.VerbHold, "1") }, ""},
+		"removed":   {func(f *fixture) { f.mustChange(queue.VerbRemove, "1") }, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

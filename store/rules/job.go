@@ -98,7 +98,7 @@ type UserCounts struct {
 	Waiting     int64 // number of waiting jobs
 	Hooks       int64 // number of waiting hooks of this user's jobs, whichever account runs them
 	StagedJobs  int64 // jobs of staged batches, which are not in the queue yet
-	Leased      int
+	Leased      int   // number of leased jobs
 	Bytes       int64 // bytes used by the user's jobs and schedules; see store.Quotas
 	OutputBytes int64 // the bytes of outputs, which are part of Bytes
 }

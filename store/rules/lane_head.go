@@ -14,10 +14,10 @@ type LaneScan struct {
 	WantedJobs int // number of jobs that the caller wants
 	// MaxDamagedJobs limits DamagedJobs. The search ends when it has found this number of damaged jobs.
 	MaxDamagedJobs int
-	// BytesRead is the size of all jobs that this search and earlier ones have read. The search ends once the
-	// size has reached MaxClaimBytes.
+	// BytesRead is the size of the jobs that this search and earlier searches of the claim have read, in bytes.
+	// The search ends once it has reached MaxClaimBytes.
 	BytesRead    int
-	PeekPriority bool // true: ScanLane also sets NextPriority
+	PeekPriority bool // true: ScanLane also reads NextPriority, even if it has found enough jobs
 	// ExpectedJobs is the approximate number of jobs that the claim will take from this lane, and from each
 	// upcoming lane. It is 0 if users do not take turns.
 	ExpectedJobs int
@@ -40,10 +40,10 @@ type LaneScan struct {
 // reached the limit.
 const MaxClaimBytes = 1 << 20
 
-// advanceHead moves the head of a lane that is closed by a resource to the lane's first job. Such a lane holds
-// back the lanes that rank behind its head, so the head must be exact. advanceHead reports whether it has moved
-// the head.
-func (k *laneKeeper) advanceHead(l *Lane, gate int64) (moved bool) {
+// advanceHead moves a lane's head to its first job, if the lane is closed by gate and gate is a resource. Such
+// a lane holds back the lanes that rank behind its head, so the head must be exact. advanceHead reports whether
+// the lane has changed.
+func (k *laneKeeper) advanceHead(l *Lane, gate int64) (changed bool) {
 	return needsResource(l, gate) && k.moveHeadToFirst(l)
 }
 
@@ -96,9 +96,10 @@ func priorityToStore(j *Job) int64 {
 
 func (k *laneKeeper) hasExpired(j *Job) bool { return j.ExpiresAt != 0 && j.ExpiresAt <= k.clock.Now() }
 
-// checkResourceOrder returns gate if another lane of the same queue goes first at this resource: it ranks
-// before the lane l and waits only for this resource. If such a lane has room now, checkResourceOrder opens it
-// and returns chooseAgain. In all other cases it returns Open.
+// checkResourceOrder checks whether another lane of the queue goes before the lane l at a resource. Such a lane
+// ranks before l and waits only for this resource. If it still lacks room, checkResourceOrder returns gate, the
+// resource. If it has room now, checkResourceOrder opens it and returns chooseAgain. If no lane goes before l,
+// the result is Open.
 //
 // See docs/decisions/0016.
 func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64) {

@@ -9,15 +9,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file keeps claims from reading jobs that cannot start. It groups waiting jobs into lanes, and a gate
-// that lacks room for the first job of a lane closes the whole lane (Lane.ClosedBy).
+// This file keeps claims from reading jobs that cannot start. A gate is a limited thing that a job needs in
+// order to start, such as a lock. Waiting jobs that need the same gates form a lane. A gate that lacks room for
+// the first job of a lane closes the whole lane (Lane.ClosedBy).
 //
-// An example with two lanes of one user and one queue: both need a lock that one job may hold, and lane B
-// also needs a rate limit. Lane A contains jobs 1 and 4, lane B contains job 2. A claim takes job 1, because
-// lane A has the better head. The claim reads no further, so the head of lane A is now the position just
-// after job 1. When the claim checks lane A again, the lock is taken. So the claim closes lane A at the lock,
-// and then lane B. Both lanes are now in the same list of closed lanes, since a list contains the lanes that
-// one gate has closed, of one queue and one user.
+// An example with two lanes of one user and one queue: the jobs of both need a lock that one job may hold.
+// Those of lane B also need a rate limit. Lane A contains jobs 1 and 4, lane B contains job 2. A claim takes
+// job 1, because lane A has the better head. The claim reads no further, so the head of lane A is now the
+// position just after job 1. When the claim checks lane A again, the lock is taken. So the lock closes lane A,
+// and then lane B. The lanes of one queue and one user that the same gate has closed form a list. So both lanes
+// are now in one list.
 //
 // When job 1 ends, endLease calls MarkGateDirty for the lock. OpenLanes opens only the lane with the best
 // head of the list, lane A. Lane B stays closed, because the next claim reads lane A first anyway. That claim
@@ -27,15 +28,16 @@ import (
 //
 // TestTwoLanesAndOneLock executes this example.
 
-// Lane is a group of jobs with the same queue, user and demands that are ready: only gates can hold them
-// back. A claim checks the gates only for the first of them. When a gate closes or opens a lane, the jobs of
-// the lane are not written.
+// Lane is a group of ready jobs with the same queue, user and demands. Only gates can hold ready jobs back. A
+// claim checks the gates only for the first job of a lane. When a gate closes or opens a lane, the rows of its
+// jobs are not written.
 // See docs/decisions/0011.
 type Lane struct {
 	ID    int64
 	Queue string
 	UID   int
-	// Needs lists the gates of the lane except the user's quota: the node, locks and rates, then resources.
+	// Needs lists the gates that the jobs need, except the user's quota. Nodes, locks and rates come first,
+	// then resources.
 	Needs []Need
 	// Head is the position of the lane's first unleased job, or an earlier position.
 	Head Position
@@ -71,7 +73,8 @@ type Need struct {
 	Units int
 }
 
-// UserGate returns the gate of a user's quota. It is below 0; all other gates are above 0.
+// UserGate returns the number of the gate for a user's quota. It is below 0; the numbers of all other gates are
+// above 0.
 func UserGate(uid int) int64 {
 	if uid < 0 {
 		return 2*int64(uid) - 1 // odd numbers are for uids below 0
@@ -79,36 +82,39 @@ func UserGate(uid int) int64 {
 	return -2*int64(uid) - 2 // even numbers are for all other uids
 }
 
-// ClosedLaneList names one list of lanes that a gate has closed: the lanes of one queue and one user.
+// ClosedLaneList is the key of a list. The lanes that a gate has closed are divided into lists: one for each
+// queue and user.
 type ClosedLaneList struct {
 	Queue string
 	UID   int
 }
 
-// Compare orders lists by queue, then by user. The result is below 0 if l comes first.
+// Compare orders the keys of lists by queue, then by user. The result is below 0 if l comes first.
 func (l ClosedLaneList) Compare(other ClosedLaneList) int {
 	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
 }
 
-// ClosedList names the list that contains the lane when a gate closes it.
+// ClosedList returns the key of the list that contains the lane while a gate closes the lane.
 func (l *Lane) ClosedList() ClosedLaneList { return ClosedLaneList{l.Queue, l.UID} }
 
 // laneKeeper opens and closes lanes, and moves their heads.
 type laneKeeper struct {
 	*failure
 	*gatekeeper
-	lanes   Lanes
-	leases  Leases
-	queues  Queues
-	dropper jobDropper
-	mem     *RecheckState
+	lanes    Lanes
+	leases   Leases
+	queues   Queues
+	dropper  jobDropper
+	rechecks *RecheckState
 
-	// MadeJobsReady reports whether the transaction made a job runnable, or gave a queue room for one.
+	// MadeJobsReady is true if a waiting claim may now find a job: the transaction has made a job runnable, or
+	// it has freed room in a full queue.
 	MadeJobsReady bool
-	// claimSteps counts the steps of claims in this transaction: each checked lane and each job that cannot run
-	// is a step. Lanes that rank first at the same resource count as checked too.
+	// claimSteps counts the steps of claims in this transaction. Each lane that a claim checks is a step, and
+	// so is each job that it reads but cannot lease. At a resource, a claim also checks the lanes that go
+	// before its lane; these are steps too.
 	claimSteps int
-	// otherSteps counts the steps that OpenLanes takes, and those of jobs that join a lane.
+	// otherSteps counts the same kinds of steps outside of claims: in OpenLanes, and when a job joins a lane.
 	otherSteps int
 	// steps points to the counter of the current operation: claimSteps while a claim chooses a lane,
 	// otherSteps at other times.
@@ -118,8 +124,8 @@ type laneKeeper struct {
 	skippedPriorities map[int64]int64
 }
 
-// jobDropper takes jobs that cannot start out of their lanes. It is an interface because Rules implements it
-// with Move, and Move itself needs a laneKeeper.
+// jobDropper removes jobs from their lanes if they can no longer start. It is an interface because Rules
+// implements it with Move, and Move itself needs a laneKeeper.
 type jobDropper interface {
 	// Expire cancels a job that was not started before it expired.
 	Expire(j *Job) error
@@ -127,7 +133,8 @@ type jobDropper interface {
 	HoldDamaged(j *Job) error
 }
 
-// moveHead sets a lane's head and closing gate. If the head changes, the lane's priority is then unknown.
+// moveHead sets a lane's head and the gate that closes the lane. If the head changes, the lane's priority is
+// unknown afterwards.
 func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	if head != l.Head {
 		l.Priority = UnknownPriority
@@ -135,8 +142,8 @@ func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	k.setHead(l, head, closedBy)
 }
 
-// setHead writes a lane's head and closing gate, with l.Priority as its priority. No other function writes
-// these values.
+// setHead writes a lane: its head, the gate that closes it, and l.Priority. No other function writes these
+// values.
 func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 	// While this lane was open, the lanes behind it stayed closed in the lists of its gates. They may have to
 	// open now. Only the gate that closes this lane need not be checked, because it has no room for them
@@ -173,8 +180,8 @@ func (k *laneKeeper) laneRoom(l *Lane) (n int, fullGate int64) {
 	return n, fullGate
 }
 
-// roomAtGate returns the room for a lane at one gate. A resource has no room for a lane while
-// checkResourceOrder finds that another lane of the queue goes first.
+// roomAtGate returns how many jobs of a lane one gate has room for. If n is 0, fullGate is set as by laneRoom.
+// A resource has no room for a lane while checkResourceOrder finds that another lane of the queue goes first.
 func (k *laneKeeper) roomAtGate(l *Lane, need Need) (n int, fullGate int64) {
 	if need.Kind == queue.GateResource {
 		if fullGate := k.checkResourceOrder(l, need.Gate); fullGate != Open {
@@ -234,8 +241,8 @@ func (k *laneKeeper) joinLane(j *Job) {
 	k.setHead(&l, p, closedBy)
 }
 
-// leaveLane records that an unleased job is about to leave its lane. If other lanes wait for a resource behind
-// the job's lane, their gates are checked again.
+// leaveLane records that an unleased job is about to leave its lane. If the job's lane holds back other lanes
+// at a resource, that resource is checked again.
 func (k *laneKeeper) leaveLane(j *Job) {
 	if j.Damaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
 		// The row may be damaged, including the number of the lane. Nothing has to be done here: the claim that
@@ -253,18 +260,18 @@ func (k *laneKeeper) leaveLane(j *Job) {
 	switch {
 	case l.Head.Seq != j.Seq || l.ClosedBy == Empty: // the job is not at the head, so the head stays
 	case len(l.Needs) > 0:
-		k.moveHeadPast(&l)
+		k.moveHeadToNext(&l)
 	case l.Priority != UnknownPriority:
 		l.Priority = UnknownPriority
 		k.setHead(&l, l.Head, l.ClosedBy)
 	}
 }
 
-// moveHeadPast moves the head of a lane with demands from a job that is about to leave to the next job.
-// Otherwise a user could create any number of lanes whose head has a good rank although none of their jobs has
-// one. Each search for the best jobs would then have to read all of these lanes first. Lanes without demands
-// are few: one for each user and queue.
-func (k *laneKeeper) moveHeadPast(l *Lane) {
+// moveHeadToNext moves the head of a lane with demands from a job that is about to leave to the next job. Without
+// this, a user could create many lanes whose heads have a good rank although all their jobs rank badly. Each
+// search for the best jobs would have to read all of these lanes first. Lanes without demands are few: one for
+// each user and queue.
+func (k *laneKeeper) moveHeadToNext(l *Lane) {
 	scan := LaneScan{Lane: *l, StopAt: EndPosition, WantedJobs: 1, MaxDamagedJobs: 1}
 	scan.Lane.Head.Seq++
 	k.check(k.lanes.ScanLane(&scan))

@@ -72,7 +72,7 @@ func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
 // A closed lane does not keep a claim from jobs that rank behind it.
 func TestClaimSkipsClosedLane(t *testing.T) {
 	f := newFixture(t)
-	f.hold("@db")
+	f.holdLock("@db")
 	f.add(needing("waits", "lock:@db"))
 	f.add(queue.Job{ID: "free", Priority: -9})
 	f.wantClaim(2, "free")
@@ -82,7 +82,7 @@ func TestClaimSkipsClosedLane(t *testing.T) {
 // A job that joins an empty lane finds it closed if a gate of the lane is full. No claim has to close it.
 func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
 	f := newFixture(t)
-	f.hold("@db")
+	f.holdLock("@db")
 	f.add(needing("waits", "lock:@db"))
 	f.wantLane("waits", "closed by @db")
 }
@@ -90,8 +90,8 @@ func TestJobJoinsLaneOfFullGateClosed(t *testing.T) {
 // A lane is closed by the first of its gates that lacks room, in the order in which claims check gates.
 func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
 	f := newFixture(t)
-	f.hold("@a")
-	f.hold("@b")
+	f.holdLock("@a")
+	f.holdLock("@b")
 	f.add(needing("both", "lock:@a lock:@b"))
 	f.wantLane("both", "closed by @a")
 	f.end("@a")
@@ -117,14 +117,14 @@ func TestLaneWithoutJobsIsEmpty(t *testing.T) {
 func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 	f := newFixture(t)
 	f.add(needing("1", "lock:db"))
-	f.must(queue.VerbCancel, "1")
+	f.mustChange(queue.VerbCancel, "1")
 	f.wantLane("1", "empty")
 }
 
 // A gate with room opens the best lane of each list, that is of each queue and user.
 func TestFreedRoomOpensBestLaneOfEachList(t *testing.T) {
 	f := newFixture(t)
-	f.hold("@db")
+	f.holdLock("@db")
 	f.add(
 		needing("best", "lock:@db"), needing("second", "lock:@db rate:mail:10"),
 		queue.Job{ID: "other queue", Queue: "other", Demands: demands("lock:@db")},
@@ -141,15 +141,15 @@ func TestFreedRoomOpensBestLaneOfEachList(t *testing.T) {
 // goes first.
 func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 	leave := map[string]func(*fixture){
-		"is cancelled": func(f *fixture) { f.must(queue.VerbCancel, "first") },
-		"is held":      func(f *fixture) { f.must(queue.VerbHold, "first") },
-		"is removed":   func(f *fixture) { f.must(queue.VerbRemove, "first") },
+		"is cancelled": func(f *fixture) { f.mustChange(queue.VerbCancel, "first") },
+		"is held":      func(f *fixture) { f.mustChange(queue.VerbHold, "first") },
+		"is removed":   func(f *fixture) { f.mustChange(queue.VerbRemove, "first") },
 		"expires":      func(f *fixture) { f.advance(time.Hour); f.wantClaim(1, "second") },
 	}
 	for name, do := range leave {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.hold("@db")
+			f.holdLock("@db")
 			first := needing("first", "lock:@db rate:mail:10")
 			first.ExpiresAt = f.currentTime.Add(time.Minute)
 			f.add(first, needing("second", "lock:@db"))
@@ -165,20 +165,20 @@ func TestLaneOpensWhenTheLaneBeforeItLeaves(t *testing.T) {
 }
 
 // OpenLanes checks a limited number of lanes in one transaction. Later transactions check the rest.
-func TestReopenContinuesInLaterTransactions(t *testing.T) {
+func TestOpenLanesContinuesInLaterTransactions(t *testing.T) {
 	f := newFixture(t)
-	f.hold("@db")
+	f.holdLock("@db")
 	for _, name := range []string{"q1", "q2", "q3"} {
 		f.add(queue.Job{ID: name, Queue: name, Demands: demands("lock:@db")})
 	}
-	f.mem.MaxSteps = 3
+	f.rechecks.MaxSteps = 3
 	f.end("@db")
 	open := len(f.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && len(l.Needs) > 0 && l.UID == userA }))
 	if open == 0 || open == 3 {
 		t.Errorf("one transaction opened %d of 3 lanes; want some of them", open)
 	}
-	if f.mem.DirtyGateCount() == 0 || f.wakeAt != f.currentTime {
-		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.mem.DirtyGateCount(),
+	if f.rechecks.DirtyGateCount() == 0 || f.wakeAt != f.currentTime {
+		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.rechecks.DirtyGateCount(),
 			f.wakeAt, f.currentTime)
 	}
 	for range 3 {
@@ -187,8 +187,8 @@ func TestReopenContinuesInLaterTransactions(t *testing.T) {
 	for _, name := range []string{"q1", "q2", "q3"} {
 		f.wantLane(name, "open")
 	}
-	if f.mem.DirtyGateCount() != 0 {
-		t.Errorf("%d gates are left to check; want 0", f.mem.DirtyGateCount())
+	if f.rechecks.DirtyGateCount() != 0 {
+		t.Errorf("%d gates are left to check; want 0", f.rechecks.DirtyGateCount())
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 // This file makes room for data that a user's jobs produce.
 //
 // A request that would take a user above max_bytes_per_user is rejected. The record and output of an ended
-// attempt cannot be rejected, nor can a hook of an ended job: they follow from a job that was already accepted.
-// So the same transaction makes room for them by removing outputs and inputs of the same user. If that does not
+// attempt cannot be rejected, because the job was already accepted. The same holds for a hook of an ended job.
+// So the transaction makes room for this data by removing outputs and inputs of the same user. If that does not
 // make enough room, the output is not kept, and the hook is not created.
 //
 // Example: a user may hold 10 MB and holds 9.5 MB, and an attempt that printed 1 MB ends. The user's oldest
@@ -46,9 +46,9 @@ func (m *roomMaker) makeRoom(uid int, added, limit int64) bool {
 	return true
 }
 
-// makeRoomForAttempt makes room for an ended attempt of a job. limit applies to the bytes of the job's user;
-// 0 means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
-// output, and marks the output file as garbage. If there is no room for the attempt's record either, and the
+// makeRoomForAttempt makes room for an ended attempt of a job. limit applies to the bytes of the job's user; 0
+// means unlimited. If there is no room for the output, makeRoomForAttempt returns a settlement without the
+// output, and lists the output file for deletion. If there is no room for the attempt's record either, and the
 // job has store.KeptAttemptRecords records, it deletes the oldest. So the job's history does not grow.
 func (m *roomMaker) makeRoomForAttempt(e *store.Settlement, j *Job, limit int64) *store.Settlement {
 	recordBytes := store.AttemptRecordSize(e, j.StartedAttempts)

@@ -138,8 +138,8 @@ func (r *Rules) Rerank(j *Job) error {
 	return r.err
 }
 
-// Disown moves an unleased job to the uid of its former owner, which is below 0. If the job is waiting, it is
-// held.
+// Disown gives an unleased job to former, a uid below 0 that no account has. It is called when the job's uid
+// belongs to another account now. A waiting job is then held.
 func (r *Rules) Disown(j *Job, former int) error {
 	if j.Slot == Ready {
 		r.leaveLane(j)
@@ -170,7 +170,8 @@ func (r *Rules) Disown(j *Job, former int) error {
 	return r.err
 }
 
-// disownAfterLease disowns a job whose lease has just ended, if its uid was disowned during the lease.
+// disownAfterLease disowns a job whose lease has just ended, if another account got the job's uid during the
+// lease.
 func (r *Rules) disownAfterLease(j *Job) {
 	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
 		r.tx.WakeAt(r.tx.Now()) // wake Promote, because this may have been the last job to be disowned

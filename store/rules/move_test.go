@@ -54,9 +54,9 @@ func TestMoveNotifiesWatches(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	before := len(f.touchedSeqs)
+	before := len(f.notifiedSeqs)
 	f.exchange(store.Report{Releases: []queue.Lease{f.lease("1")}})
-	if len(f.touchedSeqs) == before {
+	if len(f.notifiedSeqs) == before {
 		t.Error("the release of a lease notifies no watch")
 	}
 }
@@ -68,11 +68,11 @@ func TestRetentionOfQueueCountsJobs(t *testing.T) {
 		f.queueRules["default"] = store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}
 		f.add(queue.Job{ID: "1"})
 		f.run("1", state)
-		if f.keptCount != bit(kept) {
-			t.Errorf("%d %v jobs count toward the retention; want %d", f.keptCount, state, bit(kept))
+		if f.retainedCount != bit(kept) {
+			t.Errorf("%d %v jobs count toward the retention; want %d", f.retainedCount, state, bit(kept))
 		}
-		f.must(queue.VerbRetry, "1")
-		if f.keptCount != 0 {
+		f.mustChange(queue.VerbRetry, "1")
+		if f.retainedCount != 0 {
 			t.Errorf("the retried job still counts toward the retention")
 		}
 	}
@@ -83,10 +83,10 @@ func TestRemovedJobUsesNoBytes(t *testing.T) {
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	e := f.ended(f.lease("1"), queue.Completed)
+	e := f.newSettlement(f.lease("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
 	f.exchange(store.Report{Settlements: []store.Settlement{e}})
-	f.must(queue.VerbRemove, "1")
+	f.mustChange(queue.VerbRemove, "1")
 	if got := f.bytes[userA]; got != (fakeBytes{}) {
 		t.Errorf("the user of the removed job still uses %+v", got)
 	}

@@ -13,22 +13,23 @@ type enqueueFunc = func(draft queue.Job) (seq int64, id string, err error)
 
 // RunOccurrences carries out and records occurrences of a schedule; see store.Schedules. It calls enqueue for
 // each new job. See docs/decisions/0022.
-func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) (fired store.OccurrenceResult,
+func (r *Rules) RunOccurrences(request *store.OccurrenceRequest, enqueue enqueueFunc) (fired store.OccurrenceResult,
 	err error) {
-	s, err := r.tx.Schedule(f.Name)
-	if err != nil || s.Generation != f.Generation || s.UID < 0 || s.Damaged {
+	s, err := r.tx.Schedule(request.Name)
+	if err != nil || s.Generation != request.Generation || s.UID < 0 || s.Damaged {
 		return fired, err
 	}
-	if f.RequestedBy == nil && (s.PausedAt != 0 || s.LastAt != f.ExpectedLastAt || s.BootID != f.ExpectedBootID) {
+	if request.RequestedBy == nil &&
+		(s.PausedAt != 0 || s.LastAt != request.ExpectedLastAt || s.BootID != request.ExpectedBootID) {
 		return fired, nil
 	}
-	unfinished, err := r.tx.UnfinishedJobs(f.Name, store.MaxUnfinishedJobs)
+	unfinished, err := r.tx.UnfinishedJobs(request.Name, store.MaxUnfinishedJobs)
 	r.check(err)
-	b := occurrenceEnqueuer{r: r, f: f, s: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
+	b := occurrenceEnqueuer{rules: r, request: request, schedule: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
 		b.newestSeq, b.newestID = unfinished[0].Seq, unfinished[0].ID
 	}
-	if len(f.Occurrences) > 0 && s.Overlap == store.OverlapReplace {
+	if len(request.Occurrences) > 0 && s.Overlap == store.OverlapReplace {
 		b.unfinishedCount, b.newestSeq, b.toReplace = 0, 0, unfinished
 		for i := range unfinished {
 			if r.tx.Lease(unfinished[i].Seq) != nil {
@@ -42,46 +43,47 @@ func (r *Rules) RunOccurrences(f *store.OccurrenceRequest, enqueue enqueueFunc) 
 			fired.LeasedSeqs = nil
 		}
 	}
-	r.recordMissed(f)
-	for _, at := range f.Occurrences {
-		run, err := b.runOccurrence(at, f.FailOverQuota && len(fired.Records) == 0)
+	r.recordMissed(request)
+	for _, at := range request.Occurrences {
+		run, err := b.runOccurrence(at, request.FailOverQuota && len(fired.Records) == 0)
 		if err != nil {
 			return fired, err
 		}
 		fired.Records = append(fired.Records, run)
 	}
 	fired.CarriedOut = true
-	if f.RequestedBy != nil {
+	if request.RequestedBy != nil {
 		return fired, r.err
 	}
-	s.LastAt, s.NextAt, s.DueAt, s.BootID = f.LastAt, f.NextAt, f.DueAt, f.NextBootID
+	s.LastAt, s.NextAt, s.DueAt, s.BootID = request.LastAt, request.NextAt, request.DueAt, request.NextBootID
 	r.check(r.tx.SetScheduleState(&s))
 	return fired, r.err
 }
 
 // recordMissed records the occurrences that were missed, with one event for all.
-func (r *Rules) recordMissed(f *store.OccurrenceRequest) {
-	if len(f.MissedOccurrences) == 0 {
+func (r *Rules) recordMissed(request *store.OccurrenceRequest) {
+	if len(request.MissedOccurrences) == 0 {
 		return
 	}
-	for _, at := range f.MissedOccurrences {
-		r.check(r.tx.AddOccurrenceRecord(f.Name, store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}))
+	for _, at := range request.MissedOccurrences {
+		r.check(r.tx.AddOccurrenceRecord(request.Name,
+			store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}))
 	}
-	detail := queue.EventDetail{Schedule: f.Name, OccurrenceAt: f.MissedOccurrences[len(f.MissedOccurrences)-1],
-		Count: len(f.MissedOccurrences)}
+	detail := queue.EventDetail{Schedule: request.Name,
+		OccurrenceAt: request.MissedOccurrences[len(request.MissedOccurrences)-1], Count: len(request.MissedOccurrences)}
 	r.check(r.tx.AddEvent(queue.EventScheduleMissed, &queue.Job{}, 0, detailOf(detail)))
 }
 
 // occurrenceEnqueuer carries out the occurrences of one OccurrenceRequest.
 type occurrenceEnqueuer struct {
-	r               *Rules
-	f               *store.OccurrenceRequest
-	s               *store.Schedule
+	rules           *Rules
+	request         *store.OccurrenceRequest
+	schedule        *store.Schedule
 	unfinishedCount int   // number of the schedule's unfinished jobs
 	newestSeq       int64 // seq of the newest unfinished job; 0 if all have ended
 	newestID        string
-	enqueuedNewest  bool // true if this call enqueued the newest job; the next job then depends on that job
-	toReplace       []Job
+	enqueuedNewest  bool  // true if this call enqueued the newest job; the next job then depends on that job
+	toReplace       []Job // unfinished jobs that the next enqueued job replaces
 	rejection       error // reason why this call cannot enqueue any job; nil if it can
 	enqueue         enqueueFunc
 }
@@ -90,7 +92,7 @@ type occurrenceEnqueuer struct {
 // requested the run, it returns an error instead. It also returns an error if failOverQuota is set and the
 // rejection is due to the user's quota.
 func (e *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) (store.OccurrenceRecord, error) {
-	run := store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: e.f.RequestedBy}
+	run := store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeEnqueued, RequestedBy: e.request.RequestedBy}
 	kind := queue.EventScheduleEnqueued
 	var j Job
 	var rejection *queue.Error
@@ -101,7 +103,7 @@ func (e *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 		return run, err
 	case err == nil:
 		run.JobSeq, run.JobID = j.Seq, j.ID
-	case !errors.As(err, &rejection) || e.f.RequestedBy != nil ||
+	case !errors.As(err, &rejection) || e.request.RequestedBy != nil ||
 		rejection.Code == queue.CodeNoSpace || rejection.Code == queue.CodeUnavailable:
 		return run, err
 	default:
@@ -111,24 +113,25 @@ func (e *occurrenceEnqueuer) runOccurrence(at queue.Millis, failOverQuota bool) 
 			run.Outcome, run.Note = store.OutcomeSkipped, e.newestID
 		}
 	}
-	e.r.check(e.r.tx.AddOccurrenceRecord(e.f.Name, run))
-	detail := detailOf(queue.EventDetail{Schedule: e.f.Name, OccurrenceAt: at, UID: e.f.RequestedBy})
-	e.r.check(e.r.tx.AddEvent(kind, &j.Job, j.State, detail))
-	return run, e.r.err
+	e.rules.check(e.rules.tx.AddOccurrenceRecord(e.request.Name, run))
+	detail := detailOf(queue.EventDetail{Schedule: e.request.Name, OccurrenceAt: at, UID: e.request.RequestedBy})
+	e.rules.check(e.rules.tx.AddEvent(kind, &j.Job, j.State, detail))
+	return run, e.rules.err
 }
 
-// enqueueOccurrence enqueues the job of an occurrence, or returns an error that says why the job is rejected.
+// enqueueOccurrence enqueues the job of an occurrence, and sets the seq, id and state of j. If the job is
+// rejected, it returns the reason.
 func (e *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
-	draft, ownParents := e.draft(), len(e.s.Draft.DependsOn)
+	draft, ownParents := e.draft(), len(e.schedule.Draft.DependsOn)
 	switch {
 	case e.rejection != nil:
 		return e.rejection
 	case e.unfinishedCount >= store.MaxUnfinishedJobs:
 		return queue.Errorf(queue.CodeQueueFull,
 			"schedule %s has %d unfinished jobs, the maximum; wait until some have ended, or cancel them",
-			e.s.Name, e.unfinishedCount)
+			e.schedule.Name, e.unfinishedCount)
 	case e.newestSeq == 0:
-	case e.enqueuedNewest || e.s.Overlap == store.OverlapQueue:
+	case e.enqueuedNewest || e.schedule.Overlap == store.OverlapQueue:
 		draft.DependsOn = append(draft.DependsOn, queue.Dependency{JobSeq: e.newestSeq, Condition: queue.ParentEnded})
 		if ownParents == 0 {
 			draft.OnDependencyFailure = queue.DependencyFailureRun
@@ -136,11 +139,11 @@ func (e *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 	default:
 		return queue.Errorf(queue.CodeWrongState,
 			"job %s of schedule %s has not ended, and the schedule uses --overlap skip; "+
-				"wait for the job, or cancel it first", e.newestID, e.s.Name)
+				"wait for the job, or cancel it first", e.newestID, e.schedule.Name)
 	}
 	for n := 1; draft.ID == ""; n++ {
-		id := e.f.CandidateID(at, n)
-		taken, err := e.r.tx.IDTaken(id)
+		id := e.request.CandidateID(at, n)
+		taken, err := e.rules.tx.IDTaken(id)
 		switch {
 		case err != nil:
 			return err
@@ -164,9 +167,10 @@ func (e *occurrenceEnqueuer) enqueueOccurrence(at queue.Millis, j *Job) error {
 	return nil
 }
 
+// draft returns the job to be enqueued for an occurrence.
 func (e *occurrenceEnqueuer) draft() queue.Job {
-	draft := e.s.Draft
-	draft.UID, draft.Schedule, draft.DependsOn = e.s.UID, e.s.Name, slices.Clone(draft.DependsOn)
+	draft := e.schedule.Draft
+	draft.UID, draft.Schedule, draft.DependsOn = e.schedule.UID, e.schedule.Name, slices.Clone(draft.DependsOn)
 	return draft
 }
 
@@ -176,17 +180,17 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	if len(e.toReplace) == 0 {
 		return e.enqueue(draft)
 	}
-	err = e.r.tx.WithSavepoint(func() error {
-		bytesBefore := e.r.HookBytes
+	err = e.rules.tx.WithSavepoint(func() error {
+		bytesBefore := e.rules.HookBytes
 		for i := range e.toReplace {
 			// Read the job again, because enqueueing the hooks of the previous job may have changed it.
-			j, err := e.r.tx.Job(e.toReplace[i].Seq, ReadSummary)
+			j, err := e.rules.tx.Job(e.toReplace[i].Seq, ReadSummary)
 			if err != nil {
 				return err
 			}
 			j.Reason = queue.ReasonReplaced
-			e.r.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
-			if err := CheckReplacedHooks(i+1, e.r.HookBytes-bytesBefore); err != nil {
+			e.rules.Move(&j, queue.Cancelled, queue.EventCancelled, replacedDetail)
+			if err := CheckReplacedHooks(i+1, e.rules.HookBytes-bytesBefore); err != nil {
 				return err
 			}
 		}
@@ -199,8 +203,8 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	return seq, id, err
 }
 
-// MaxReplacedHooks limits the bytes read and written for the hooks of jobs that one request replaces, if it
-// replaces several jobs. One job alone may have hooks of this size.
+// MaxReplacedHooks limits the bytes read and written for the hooks of jobs that one request replaces. It does
+// not apply to a request that replaces only one job.
 const MaxReplacedHooks = 8 << 20
 
 // CheckReplacedHooks returns an error if one request replaces several jobs and their hooks together need too many
@@ -216,10 +220,10 @@ func CheckReplacedHooks(jobs, bytes int) error {
 // errDryRun is returned inside Savepoints.WithSavepoint to undo the changes of a dry run.
 var errDryRun = errors.New("dry run")
 
-// checkRejection checks whether the job would be rejected even after the jobs that it replaces have ended. If
-// so, the caller need not end these jobs.
+// checkRejection checks whether the new job would be rejected even after the jobs that it replaces have ended.
+// If so, it stores the reason in e.rejection, and the caller need not end these jobs.
 func (e *occurrenceEnqueuer) checkRejection() error {
-	err := e.r.tx.WithSavepoint(func() error {
+	err := e.rules.tx.WithSavepoint(func() error {
 		if _, _, err := e.enqueue(e.draft()); err != nil {
 			return err
 		}
@@ -232,7 +236,7 @@ func (e *occurrenceEnqueuer) checkRejection() error {
 	case !errors.As(err, &rejection):
 		return err
 	// This is not a rejection, because the unique key is free when the replaced jobs end.
-	case rejection.Code == queue.CodeExists && e.s.Draft.UniqueFor == 0:
+	case rejection.Code == queue.CodeExists && e.schedule.Draft.UniqueFor == 0:
 		return nil
 	}
 	e.rejection = err

@@ -7,12 +7,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// RecheckState is the state that the rules keep in memory between transactions: which gates must be checked
-// again. After a restart, an engine must call MarkGateDirty for every gate that closes a lane.
+// RecheckState lists the gates that must be checked again. It is kept in memory between transactions. After a
+// restart, an engine must call MarkGateDirty for every gate that closes a lane.
 type RecheckState struct {
 	// MaxSteps limits the steps that OpenLanes takes in one transaction; 0 means the constant MaxSteps. The
-	// next Promote checks the lanes that remain. Until then, jobs of other lanes may start although they have
-	// a worse rank.
+	// next call of Promote checks the remaining lanes. Until then, jobs of other lanes may start although they
+	// have a worse rank.
 	MaxSteps int
 
 	// dirtyGates contains each gate that may have room again for a lane that it has closed. The value is the
@@ -24,15 +24,15 @@ type RecheckState struct {
 // list contains the closed lanes of one queue and user.
 type recheckPass struct {
 	lastChecked ClosedLaneList // the last list that was checked; zero if none was
-	again       bool           // the gate was marked during this pass, so another pass follows
+	repeat      bool           // another pass follows, because the gate was marked during this one
 }
 
 // DirtyGateCount returns the number of gates that OpenLanes still has to check because it ran out of steps.
 func (s *RecheckState) DirtyGateCount() int { return len(s.dirtyGates) }
 
-// SaveDirtyGates remembers the gates that are to be checked. If the transaction is undone, the caller must call the
-// returned function, so that these gates are checked again.
-func (s *RecheckState) SaveDirtyGates() (back func()) {
+// SaveDirtyGates remembers the gates that must be checked again. If the transaction is undone, the caller must
+// call restore, which adds these gates to the list again.
+func (s *RecheckState) SaveDirtyGates() (restore func()) {
 	if len(s.dirtyGates) == 0 {
 		return func() {}
 	}
@@ -49,13 +49,13 @@ const MaxSteps = 250
 // of the gate stay closed behind that lane. If the gate is already being checked, the current pass continues,
 // and another full pass follows. So OpenLanes reaches every list even if the calls repeat.
 func (k *laneKeeper) MarkGateDirty(gate int64) {
-	pass := k.mem.dirtyGates[gate]
-	pass.again = pass.lastChecked != ClosedLaneList{}
-	k.mem.dirtyGates[gate] = pass
+	pass := k.rechecks.dirtyGates[gate]
+	pass.repeat = pass.lastChecked != ClosedLaneList{}
+	k.rechecks.dirtyGates[gate] = pass
 }
 
-// markResourcesDirty calls MarkGateDirty for all resources. It is called when another gate has less room now. A
-// lane that goes first at a resource may lack room at that gate, so the lanes behind it may start before it.
+// markResourcesDirty calls MarkGateDirty for all resources. It is called when a gate has lost room. A lane that
+// goes first at a resource may now lack room at that gate. It then no longer holds back the lanes behind it.
 func (k *laneKeeper) markResourcesDirty() {
 	for _, gate := range k.gates.ResourceGates() {
 		k.MarkGateDirty(gate)
@@ -67,25 +67,26 @@ func (k *laneKeeper) outOfSteps() bool {
 	if k.steps == &k.claimSteps {
 		return k.claimSteps >= MaxSteps
 	}
-	return k.openingOutOfSteps()
+	return k.otherStepsUsedUp()
 }
 
-func (k *laneKeeper) openingOutOfSteps() bool {
-	return k.otherSteps >= cmp.Or(k.mem.MaxSteps, MaxSteps)
+// otherStepsUsedUp reports whether the steps outside of claims are used up in this transaction.
+func (k *laneKeeper) otherStepsUsedUp() bool {
+	return k.otherSteps >= cmp.Or(k.rechecks.MaxSteps, MaxSteps)
 }
 
 // OpenLanes opens closed lanes that have room now. If it runs out of steps, the next Promote continues. Every
 // transaction ends with OpenLanes. Apart from OpenLanes, only checkResourceOrder and joinLane open closed
 // lanes.
 func (k *laneKeeper) OpenLanes() error {
-	for len(k.mem.dirtyGates) > 0 && k.err == nil {
-		for gate, pass := range k.mem.dirtyGates {
-			if k.openingOutOfSteps() {
+	for len(k.rechecks.dirtyGates) > 0 && k.err == nil {
+		for gate, pass := range k.rechecks.dirtyGates {
+			if k.otherStepsUsedUp() {
 				k.clock.WakeAt(k.clock.Now())
 				return k.err
 			}
 			// Delete the gate first, because the code below may add it again.
-			delete(k.mem.dirtyGates, gate)
+			delete(k.rechecks.dirtyGates, gate)
 			k.openLanesOfGate(gate, pass)
 		}
 	}
@@ -110,19 +111,19 @@ func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 		}
 	}
 	done := 0
-	for ; done < len(lanes) && !k.openingOutOfSteps(); done++ {
+	for ; done < len(lanes) && !k.otherStepsUsedUp(); done++ {
 		k.openBestOfList(&lanes[done], gate)
 		pass.lastChecked = lanes[done].ClosedList()
 	}
-	_, marked := k.mem.dirtyGates[gate]
-	pass.again = pass.again || marked
+	_, marked := k.rechecks.dirtyGates[gate]
+	pass.repeat = pass.repeat || marked
 	if done == len(lanes) && len(lanes) < MaxSteps { // the last list was checked
-		if !pass.again {
+		if !pass.repeat {
 			return
 		}
 		pass = recheckPass{}
 	}
-	k.mem.dirtyGates[gate] = pass
+	k.rechecks.dirtyGates[gate] = pass
 }
 
 // openBestOfList opens the best lane of one list if the lane has room.
@@ -144,7 +145,7 @@ func (k *laneKeeper) openBestOfList(l *Lane, gate int64) {
 				k.moveHead(l, l.Head, fullGate)
 			}
 		}
-		if k.openingOutOfSteps() {
+		if k.otherStepsUsedUp() {
 			k.MarkGateDirty(gate)
 			return
 		}

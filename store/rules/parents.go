@@ -18,7 +18,7 @@ type parentChecker struct {
 }
 
 // CheckDrafts returns an error if a draft of a request depends on a job that does not exist, or if drafts
-// depend on each other in a cycle. It also returns an error for demands that no gate can provide.
+// depend on each other in a cycle. It also returns an error for invalid demands.
 func (p *parentChecker) CheckDrafts(drafts []queue.Job, uid int) error {
 	if err := p.resolveParents(drafts, uid); err != nil {
 		return err
@@ -166,7 +166,7 @@ type ancestors struct {
 }
 
 // add adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs waits for the
-// child, it returns an error that contains name, the parent's name for users.
+// child, it returns an error that contains name, the parent's id.
 func (a *ancestors) add(parent int64, name string) error {
 	if a.seenSeqs[parent] {
 		return nil
@@ -200,6 +200,7 @@ func (a *ancestors) add(parent int64, name string) error {
 // delays other commits.
 const maxAncestorEdges = 2 * queue.MaxDependencies
 
+// errorAtDraft adds the number of the draft i to an error, if the request has several drafts.
 func errorAtDraft(e *queue.Error, i, total int) error {
 	if total > 1 {
 		return e.WithIndex(i + 1)

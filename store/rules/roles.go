@@ -77,7 +77,7 @@ type Jobs interface {
 	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is
 	// completely written.
 	StoredSize(j *queue.Job) (int64, error)
-	// Put writes a job that is already stored.
+	// Put writes a stored job: the parts that j.WriteScope names.
 	Put(j *Job) error
 	// PutProgress writes the progress of a job that is already stored.
 	PutProgress(j *Job) error
@@ -119,9 +119,8 @@ type Counters interface {
 	// CountTransition counts a job's transition between two states, for the job's user and queue. State 0 means that
 	// the job is not stored.
 	CountTransition(j *Job, from, to queue.State)
-	// AdjustRetainedCount adds the job to the counts of ended jobs that the queue's own retention bounds, if the
-	// parameter by is 1. If it is -1, AdjustRetainedCount subtracts the job. The counts are the number of these jobs
-	// and the bytes of their outputs.
+	// AdjustRetainedCount counts an ended job to which its queue's own retention applies. It adds the job and
+	// the bytes of its outputs to the counts if the parameter by is 1, and subtracts them if it is -1.
 	AdjustRetainedCount(j *Job, by int)
 	// AddUserBytes adds to the counted bytes of a user's jobs and schedules. outputs is the change of the bytes of
 	// outputs, and stored the change of all other bytes; both may be negative.
@@ -143,8 +142,9 @@ type Leases interface {
 
 // Queues knows the queues, and which of them a claim serves next.
 type Queues interface {
-	// Queues calls the function each for the queues that have room and an open lane, until it returns false.
-	// The queue with the best head comes first, then the second best, then the others in any order.
+	// Queues calls the function each for the queues that have room and an open lane, until that function
+	// returns false. The queue with the best head comes first, then the second best, then the others in any
+	// order.
 	Queues(each func(*Queue) bool) error
 	// Queue returns the state of a queue.
 	Queue(name string) *Queue
@@ -171,8 +171,8 @@ type Lanes interface {
 	// ScanLane reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
 	ScanLane(l *LaneScan) error
 	// EachClosedList visits the lists of closed lanes of a gate. It calls the function each for the best lane
-	// of every list, until the function returns false. It visits the lists after the list named by after, in
-	// the order of ClosedLaneList.Compare.
+	// of every list, until the function returns false. It starts behind the list with the key after, and
+	// follows the order of ClosedLaneList.Compare.
 	EachClosedList(gate int64, after ClosedLaneList, each func(Lane) (bool, error)) error
 	// BestClosedInList returns the best lane of one list of lanes that a gate has closed.
 	BestClosedInList(gate int64, list ClosedLaneList) (l Lane, found bool, err error)
@@ -197,7 +197,7 @@ type UserTurns interface {
 type Gates interface {
 	// GateRule returns the rule of a gate and the units in use.
 	GateRule(gate int64) (GateRule, error)
-	// TakenUnits returns the units of a resource that leased jobs hold.
+	// TakenUnits returns the numbers of the units of a resource that leased jobs hold.
 	TakenUnits(name string) map[int]bool
 	// ResourceGates returns the gates that are resources. They are few.
 	ResourceGates() []int64
@@ -235,7 +235,7 @@ type Dependencies interface {
 	DeleteEdges(child int64) error
 	// HasEdgeWithStatus reports whether any edge of a child has the given status.
 	HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error)
-	// Parents returns up to n jobs that a job waits for.
+	// Parents returns the seqs of up to n jobs that a job waits for.
 	Parents(child int64, n int) ([]int64, error)
 	// EdgesToDecide returns up to n edges that a note applies to: edges with the status store.Unresolved or, for a Rerun
 	// note, store.Broken.

@@ -2,7 +2,7 @@
 // database.
 //
 // An engine stores jobs in a database and makes no decisions itself. It gives the rules a transaction, Tx,
-// which combines the roles in roles.go.
+// which combines the interfaces in roles.go.
 //
 // Start with Move, which changes a job's state, Claim, which leases jobs, and Exchange, which handles the
 // reports of the worker pool. The comment at the top of lanes.go explains how claims avoid jobs that cannot
@@ -11,8 +11,8 @@ package rules
 
 import "cmp"
 
-// Rules carries out operations in one transaction. It consists of parts, which know only some roles of the
-// transaction, and of the methods of Rules, which use all parts.
+// Rules carries out operations in one transaction. It embeds parts, such as the laneKeeper. Each part uses only
+// some of the interfaces in roles.go, which are called roles. The methods of Rules itself use all parts.
 type Rules struct {
 	tx Tx // used by the methods of Rules only; see roles.go
 	failure
@@ -29,16 +29,17 @@ type Rules struct {
 	HookBytes int
 }
 
-// Init prepares r, which must be zero, for a transaction. The parts of r point to each other, so r must not be
-// moved or copied to another address. An engine may copy r, and later restore the copy at the same address.
-func (r *Rules) Init(tx Tx, mem *RecheckState) {
-	if mem.dirtyGates == nil {
-		mem.dirtyGates = map[int64]recheckPass{}
+// Init prepares r, which must be the zero value, for the transaction tx. rechecks lists the gates to be checked
+// again, and is kept between transactions. The parts of r point to each other, so r must stay at its address.
+// An engine may save a copy of r, and later copy it back to the same address.
+func (r *Rules) Init(tx Tx, rechecks *RecheckState) {
+	if rechecks.dirtyGates == nil {
+		rechecks.dirtyGates = map[int64]recheckPass{}
 	}
 	r.tx = tx
 	r.gatekeeper = gatekeeper{clock: tx, settings: tx, counters: tx, gates: tx}
 	r.laneKeeper = laneKeeper{
-		failure: &r.failure, gatekeeper: &r.gatekeeper, lanes: tx, leases: tx, queues: tx, dropper: r, mem: mem,
+		failure: &r.failure, gatekeeper: &r.gatekeeper, lanes: tx, leases: tx, queues: tx, dropper: r, rechecks: rechecks,
 		steps: &r.otherSteps,
 	}
 	r.claimer = claimer{laneKeeper: &r.laneKeeper, jobs: tx, turns: tx}
@@ -57,15 +58,16 @@ type failure struct{ err error }
 // further statements, even if the rules still ask for some.
 func (f *failure) Err() error { return f.err }
 
-// check records an error of the engine.
+// check records an error that the engine has returned. It ignores nil.
 func (f *failure) check(err error) { f.err = cmp.Or(f.err, err) }
 
-// failed records an error of the engine, and reports whether the transaction has failed.
+// failed records an error like check. It reports whether the transaction has failed, now or before.
 func (f *failure) failed(err error) bool {
 	f.check(err)
 	return f.err != nil
 }
 
+// bit returns 1 for true and 0 for false.
 func bit(b bool) int {
 	if b {
 		return 1

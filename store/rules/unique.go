@@ -113,7 +113,7 @@ func keyTakenError(format string, args ...any) error {
 	return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf(format, args...)}
 }
 
-// keyHolder returns the job that prevents others from using its unique key.
+// keyHolder returns the job whose unique key other jobs cannot use now. found is false if the key is free.
 func (u *uniqueKeys) keyHolder(uid int, key string) (j Job, found bool) {
 	j, found, err := u.jobs.UniqueKeyHolder(uid, key)
 	u.check(err)

@@ -102,6 +102,6 @@ func TestRetryNeedsUniqueKey(t *testing.T) {
 	f.add(queue.Job{ID: "new", Unique: "k"})
 	wantRejection(t, f.change(queue.VerbRetry, "old"), queue.CodeExists, "job new was enqueued later with the same unique key")
 	f.run("new", queue.Completed)
-	f.must(queue.VerbRetry, "old")
+	f.mustChange(queue.VerbRetry, "old")
 	f.wantStates("old", "pending")
 }

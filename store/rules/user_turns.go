@@ -17,8 +17,8 @@ import (
 // this queue and has priority 5. Users 1 and 2 have such jobs, and user 2 was served less recently, so a claim
 // takes job 10001. The job gets the place of job 1 (Job.StartPosition), so the runner starts it before job 1.
 // Its own rank does not change, so it keeps its position if it is given back. The next claim takes job 1. User
-// 3 does not take turns with the others: job 10002 waits until it is the best-ranked job. A job that ranks
-// behind k jobs of each of n users waits for at most k turns of each.
+// 3 does not take turns with the others: job 10002 waits until it is the best-ranked job. If n users each have
+// k jobs that rank before a job, that job waits for at most k turns of each user.
 //
 // Turns are numbered by a counter of the node's claimed jobs, and the user with the lowest last turn was served
 // least recently. Turns are hints: they are kept in memory and lost with a restart. A user without waiting jobs

@@ -87,7 +87,7 @@ func TestTurnKeepsOrderWithinUser(t *testing.T) {
 // A user whose next job lacks room at a gate does not take a turn, and another user gets it.
 func TestUserWithoutRoomTakesNoTurn(t *testing.T) {
 	f := newFixture(t)
-	f.quota = 1
+	f.maxLeasedPerUser = 1
 	f.addFor(userA, 5, "a1", "a2")
 	f.addFor(userB, 5, "b1", "b2")
 	f.wantClaim(4, "a1 b1")

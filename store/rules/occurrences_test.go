@@ -13,13 +13,13 @@ import (
 
 // addSchedule stores a schedule named "s" with an overlap policy.
 func (f *fixture) addSchedule(overlap store.Overlap) {
-	draft := filled(queue.Job{})
+	draft := withDefaults(queue.Job{})
 	f.schedules["s"] = store.Schedule{Name: "s", Generation: 1, UID: userA, Overlap: overlap, Draft: draft, LastAt: 100}
 }
 
-// occurrences returns a request to run occurrences of the schedule "s". The job of an occurrence gets the id
+// occurrenceRequest returns a request to run occurrences of the schedule "s". The job of an occurrence gets the id
 // s-TIME or, if another job has that id, s-TIME-N.
-func occurrences(runs ...queue.Millis) store.OccurrenceRequest {
+func occurrenceRequest(runs ...queue.Millis) store.OccurrenceRequest {
 	return store.OccurrenceRequest{
 		Name: "s", Generation: 1, ExpectedLastAt: 100, Occurrences: runs, LastAt: 900, NextAt: 1000, DueAt: 1000,
 		CandidateID: func(at queue.Millis, n int) string {
@@ -31,8 +31,8 @@ func occurrences(runs ...queue.Millis) store.OccurrenceRequest {
 	}
 }
 
-// fire runs occurrences in a transaction, like an engine.
-func (f *fixture) fire(request store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
+// runOccurrences runs occurrences in a transaction, like an engine.
+func (f *fixture) runOccurrences(request store.OccurrenceRequest) (fired store.OccurrenceResult, err error) {
 	f.t.Helper()
 	err = f.try(func(r *Rules) error {
 		fired, err = r.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {
@@ -50,10 +50,10 @@ func (f *fixture) fire(request store.OccurrenceRequest) (fired store.OccurrenceR
 	return fired, err
 }
 
-// outcomes lists the outcomes that are recorded for the schedule, with their planned times.
-func (f *fixture) outcomes() string {
+// recordedOutcomes lists the outcomes that are recorded for the schedule, with their planned times.
+func (f *fixture) recordedOutcomes() string {
 	var list []string
-	for _, r := range f.runs["s"] {
+	for _, r := range f.occurrenceRecords["s"] {
 		list = append(list, fmt.Sprintf("%d %s", int64(r.OccurrenceAt), r.Outcome))
 	}
 	return strings.Join(list, ", ")
@@ -75,12 +75,12 @@ func TestScheduleCatchesUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.addSchedule(store.OverlapQueue)
-			request := occurrences(c.runs...)
+			request := occurrenceRequest(c.runs...)
 			request.MissedOccurrences = c.missed
-			if fired, err := f.fire(request); err != nil || !fired.CarriedOut {
+			if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut {
 				t.Fatalf("Fire returned %+v, %v", fired, err)
 			}
-			if got := f.outcomes(); got != c.outcomes {
+			if got := f.recordedOutcomes(); got != c.outcomes {
 				t.Errorf("the outcomes are %q; want %q", got, c.outcomes)
 			}
 			f.wantStates("s-200 s-300 s-400", c.states)
@@ -102,15 +102,15 @@ func TestScheduleOverlap(t *testing.T) {
 		t.Run(string(overlap), func(t *testing.T) {
 			f := newFixture(t)
 			f.addSchedule(overlap)
-			if _, err := f.fire(occurrences(200)); err != nil {
+			if _, err := f.runOccurrences(occurrenceRequest(200)); err != nil {
 				t.Fatal(err)
 			}
-			request := occurrences(300)
+			request := occurrenceRequest(300)
 			request.ExpectedLastAt = 900
-			if _, err := f.fire(request); err != nil {
+			if _, err := f.runOccurrences(request); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := f.outcomes(), "200 fired, "+c.outcome; got != want {
+			if got, want := f.recordedOutcomes(), "200 fired, "+c.outcome; got != want {
 				t.Errorf("the outcomes are %q; want %q", got, want)
 			}
 			f.wantStates("s-200 s-300", c.states)
@@ -118,11 +118,11 @@ func TestScheduleOverlap(t *testing.T) {
 	}
 }
 
-// A queued occurrence runs after the earlier job has ended, whatever its end.
+// A queued occurrence runs after the earlier job has ended, even if that job is dead.
 func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapQueue)
-	if _, err := f.fire(occurrences(200, 300)); err != nil {
+	if _, err := f.runOccurrences(occurrenceRequest(200, 300)); err != nil {
 		t.Fatal(err)
 	}
 	f.run("s-200", queue.Dead)
@@ -134,19 +134,19 @@ func TestQueuedOccurrenceRunsAfterFailedOne(t *testing.T) {
 func TestReplaceWaitsForLeasedJob(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
-	if _, err := f.fire(occurrences(200)); err != nil {
+	if _, err := f.runOccurrences(occurrenceRequest(200)); err != nil {
 		t.Fatal(err)
 	}
 	f.wantClaim(1, "s-200")
-	request := occurrences(300)
+	request := occurrenceRequest(300)
 	request.ExpectedLastAt = 900
-	fired, err := f.fire(request)
+	fired, err := f.runOccurrences(request)
 	if want := []int64{f.job("s-200").Seq}; err != nil || fired.CarriedOut || !slices.Equal(fired.LeasedSeqs, want) {
 		t.Fatalf("Fire returned %+v, %v; want the leased job %v and no change", fired, err, want)
 	}
 	f.wantStates("s-200 s-300", "pending gone")
 	f.endAs("s-200", queue.Cancelled)
-	if _, err := f.fire(request); err != nil {
+	if _, err := f.runOccurrences(request); err != nil {
 		t.Fatal(err)
 	}
 	f.wantStates("s-300", "pending")
@@ -156,17 +156,17 @@ func TestReplaceWaitsForLeasedJob(t *testing.T) {
 func TestReplaceKeepsLeasedJobIfNewOneIsRejected(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapReplace)
-	if _, err := f.fire(occurrences(200)); err != nil {
+	if _, err := f.runOccurrences(occurrenceRequest(200)); err != nil {
 		t.Fatal(err)
 	}
 	f.add(queue.Job{ID: "other"})
 	f.wantClaim(1, "s-200")
-	request := occurrences(300)
+	request := occurrenceRequest(300)
 	request.ExpectedLastAt, request.MaxPending = 900, 1
-	if fired, err := f.fire(request); err != nil || !fired.CarriedOut || len(fired.LeasedSeqs) != 0 {
+	if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut || len(fired.LeasedSeqs) != 0 {
 		t.Fatalf("Fire returned %+v, %v; want it done", fired, err)
 	}
-	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {
+	if got, want := f.recordedOutcomes(), "200 fired, 300 refused"; got != want {
 		t.Errorf("the outcomes are %q; want %q", got, want)
 	}
 }
@@ -188,8 +188,8 @@ func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 			s := f.schedules["s"]
 			change(&s)
 			f.schedules["s"] = s
-			if fired, err := f.fire(occurrences(200)); err != nil || fired.CarriedOut || len(f.jobs) != 0 ||
-				len(f.runs["s"]) != 0 {
+			if fired, err := f.runOccurrences(occurrenceRequest(200)); err != nil || fired.CarriedOut || len(f.jobs) != 0 ||
+				len(f.occurrenceRecords["s"]) != 0 {
 				t.Errorf("Fire returned %+v, %v and stored %d jobs; want no change", fired, err, len(f.jobs))
 			}
 		})
@@ -204,16 +204,16 @@ func TestRunRequestedByUser(t *testing.T) {
 	s := f.schedules["s"]
 	s.PausedAt = 1
 	f.schedules["s"] = s
-	request, by := occurrences(200), userB
+	request, by := occurrenceRequest(200), userB
 	request.RequestedBy = &by
-	if fired, err := f.fire(request); err != nil || !fired.CarriedOut {
+	if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
 	if got := f.schedules["s"]; got.LastAt != 100 || got.PausedAt != 1 {
 		t.Errorf("the run changed the schedule to %+v", got)
 	}
 	request.Occurrences = []queue.Millis{300}
-	_, err := f.fire(request)
+	_, err := f.runOccurrences(request)
 	wantRejection(t, err, queue.CodeWrongState, "job s-200 of schedule s has not ended")
 }
 
@@ -221,12 +221,12 @@ func TestRunRequestedByUser(t *testing.T) {
 func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapQueue)
-	request := occurrences(200, 300)
+	request := occurrenceRequest(200, 300)
 	request.MaxPending = 1
-	if fired, err := f.fire(request); err != nil || !fired.CarriedOut {
+	if fired, err := f.runOccurrences(request); err != nil || !fired.CarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
-	if got, want := f.outcomes(), "200 fired, 300 refused"; got != want {
+	if got, want := f.recordedOutcomes(), "200 fired, 300 refused"; got != want {
 		t.Errorf("the outcomes are %q; want %q", got, want)
 	}
 }
@@ -236,23 +236,23 @@ func TestOccurrenceTakesFreeID(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
 	f.add(queue.Job{ID: "s-200"}, queue.Job{ID: "s-200-2"})
-	if _, err := f.fire(occurrences(200)); err != nil {
+	if _, err := f.runOccurrences(occurrenceRequest(200)); err != nil {
 		t.Fatal(err)
 	}
 	f.wantStates("s-200-3", "pending")
 }
 
 // An error that is not a rejection ends the transaction.
-func TestFireReturnsOtherErrors(t *testing.T) {
+func TestRunOccurrencesReturnsOtherErrors(t *testing.T) {
 	f := newFixture(t)
 	f.addSchedule(store.OverlapSkip)
 	broken := errors.New("the disk has failed")
 	err := f.try(func(r *Rules) error {
-		request := occurrences(200)
+		request := occurrenceRequest(200)
 		_, err := r.RunOccurrences(&request, func(queue.Job) (int64, string, error) { return 0, "", broken })
 		return err
 	})
-	if !errors.Is(err, broken) || len(f.runs["s"]) != 0 {
-		t.Errorf("Fire returned %v and recorded %q; want only the error", err, f.outcomes())
+	if !errors.Is(err, broken) || len(f.occurrenceRecords["s"]) != 0 {
+		t.Errorf("Fire returned %v and recorded %q; want only the error", err, f.recordedOutcomes())
 	}
 }
