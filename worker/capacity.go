@@ -53,9 +53,8 @@ func (p *Pool) stuckWorkerCountLocked() (n int) {
 }
 
 // stuckWorkerCountOfLocked returns how many workers of one runner are occupied by processes that survive
-// SIGKILL. A runner that has switched to another account may send false reports, so its reports have little
-// effect. If the runner gets no new jobs, they are ignored. If it gets new jobs, they occupy all workers
-// except one at most.
+// SIGKILL. A runner that has switched to another account may send false reports. So if this runner gets no
+// new jobs, its reports do not count. If it gets new jobs, its reports leave at least one worker free.
 func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.Dir):
@@ -76,8 +75,8 @@ func (p *Pool) usableWorkerCountLocked() int {
 	return max(atLeast, p.wantedWorkers-p.stuckWorkerCountLocked())
 }
 
-// learnFromResultLocked updates the state on which later claims depend from a result. This state says
-// whether the machine lacks resources, how long jobs run, and for which users the starts of programs hang.
+// learnFromResultLocked uses a result to update the state that limits later claims: whether the machine
+// lacks resources, how long jobs run, and for which users the starts of programs hang.
 func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
@@ -119,7 +118,7 @@ func (s *shortageTracker) recordFailedStart(seq int64, now time.Time) bool {
 	return machineWide
 }
 
-// maxStartErrBytes is the maximum length of the error in ThrottleReason, in bytes of JSON.
+// maxStartErrBytes is the maximum length, in bytes of JSON, of the error that ThrottleReason contains.
 const maxStartErrBytes = 400
 
 // pauseClaimsLocked pauses claims because a job failed to start with this error. While starts keep failing,
@@ -133,8 +132,8 @@ func (l *loop) pauseClaimsLocked(startErr string) {
 	}
 }
 
-// updateMeanRunTime adds the run time of an attempt to the mean of recent run times. Its weight is a
-// quarter.
+// updateMeanRunTime adds the run time of an attempt to the mean of recent run times. The attempt counts for
+// a quarter of the new mean.
 func (l *loop) updateMeanRunTime(r *wire.Result) {
 	run := time.Duration(r.EndedAtMillis-r.StartedAtMillis) * time.Millisecond
 	run = max(run, time.Millisecond/2)

@@ -31,7 +31,7 @@ func (p *Pool) SetDraining(on bool) {
 	p.wake()
 }
 
-// recallForDrainLocked takes all jobs that have not started back from all runners. It does nothing if no
+// recallForDrainLocked recalls all jobs that have not started, from all runners. It does nothing if no
 // drain is on.
 func (p *Pool) recallForDrainLocked() {
 	if p.draining {

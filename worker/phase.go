@@ -7,7 +7,8 @@ import (
 
 // This file defines the phases of a lease. A phase says what the pool knows about the job of the lease:
 // which runner may have it, whether it may have started, and what must still be stored. An event moves a
-// lease to another phase. The possible moves are:
+// lease to another phase. The possible moves are as follows. The phase "begun" is the constant
+// phaseAccepted, and "found" is phaseFoundStarted.
 //
 //	reading dependencies → withdrawn, settling, settled
 //	awaiting runner      → withdrawn, sent, settling, returning
@@ -112,6 +113,7 @@ type transition struct {
 	toPhase    leasePhase
 }
 
+// transitions lists the events that fit each phase. An event that is not listed for a phase is ignored.
 var transitions = []transition{
 	{eventDepsRead, []leasePhase{phaseReadingDeps}, phaseSettled},
 	{eventWithdrawn, []leasePhase{phaseReadingDeps, phaseAwaitingRunner}, phaseWithdrawn},
