@@ -17,7 +17,7 @@ import (
 
 // callResult contains the results of Cancel or a similar call.
 type callResult struct {
-	leased bool
+	leased bool // the first result; for most calls, whether the job is leased
 	err    error
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// leaseAll claims all jobs of a store, as an earlier service would have done, and reports some of them
-// as started.
+// leaseAll claims all jobs of a store, as an earlier service would have done. It reports the jobs with the
+// given numbers as started.
 func (s *recordingStore) leaseAll(started ...int64) {
 	s.t.Helper()
 	ctx := context.Background()

@@ -20,6 +20,8 @@ func awaitNoStarts(t *testing.T, p *worker.Pool) <-chan error {
 	return result
 }
 
+// checkDraining checks that a call of awaitNoStarts has not sent its result yet. reason says why it must
+// still wait.
 func checkDraining(t *testing.T, result <-chan error, reason string) {
 	t.Helper()
 	select {

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// pauseStates returns the pause states of a job that the runner has received, in order.
+// pauseStates returns the pause states that the runner has received for a job, in order.
 func (f *fakeRunner) pauseStates(seq int64) (list []bool) {
 	for _, p := range received[*wire.Pause](f) {
 		if p.Seq == seq {

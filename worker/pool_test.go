@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// startPool runs a pool with a store and a living runner that has no jobs yet.
+// startPool runs a pool with a store and a living runner that has no jobs yet. The store has one job for
+// each of the priorities.
 func startPool(t *testing.T, workers int, priorities ...int64) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	t.Parallel()
@@ -200,8 +201,8 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	check(t, "workers", p.WantedWorkers(), 3)
 }
 
-// startPoolWithUnstartedJob starts a pool with two workers. Job 1 runs. Job 2 was sent to the
-// runner, which does not answer.
+// startPoolWithUnstartedJob starts a pool with two workers. Job 1 runs. Job 2 was sent to the runner, which
+// does not report its start.
 func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	s, f, p := startPool(t, 1, 0)

@@ -30,6 +30,7 @@ type recordingStore struct {
 	parentsRead chan struct{} // receives a value when a read of dependencies begins
 }
 
+// newStore returns a store that sorts jobs by priority.
 func newStore(t *testing.T) *recordingStore {
 	return newStoreWithOrder(t, queue.Order{Scheduling: queue.ByPriority})
 }
@@ -72,6 +73,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 	return nil
 }
 
+// interceptExchange delays and refuses an exchange before it is stored.
 func (s *recordingStore) interceptExchange(report store.Report) error {
 	s.mu.Lock()
 	unblock, refuse := s.unblock, s.refuse
@@ -105,14 +107,15 @@ func (s *recordingStore) awaitedJobs() int {
 	return s.awaitWant
 }
 
-// setRefuse sets a function whose errors refuse exchanges.
+// setRefuse sets a function that is called before each exchange. If it returns an error, the exchange fails
+// with this error.
 func (s *recordingStore) setRefuse(refuse func(store.Report) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = refuse
 }
 
-// blockSettlements delays exchanges with a settlement until release is called.
+// blockSettlements delays exchanges with a settlement until the returned function is called.
 func (s *recordingStore) blockSettlements() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,6 +131,7 @@ func (s *recordingStore) blockSettlements() (release func()) {
 	return release
 }
 
+// isBlocking reports whether an exchange was delayed by blockSettlements.
 func (s *recordingStore) isBlocking() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,7 +20,7 @@ type dispatcher struct {
 	processedFrames int // number of frames processed
 	droppedCount    int
 	waitingLeases   []wire.Lease
-	startTimes      map[wire.Lease]time.Time // start times
+	startTimes      map[wire.Lease]time.Time // start times of the running attempts
 	order           []int64                  // job numbers in the order of their starts
 }
 

@@ -53,9 +53,10 @@ func runThatMayFail(t *testing.T, s store.Session, root string, workers int) (*w
 // starterWord is the first argument with which the test binary acts as a starter of runners.
 const starterWord = "start-a-runner"
 
-// starter returns a command that starts runners. Each call adds a line to the file callLog and
-// waits until the file wait exists. It then prints the runner's name, with # replaced by the number
-// of the call. An empty file name skips that step. Without a name the command fails.
+// starter returns a command that starts runners. Each call adds a line to the file callLog and waits until
+// the file wait exists. It then prints the runner's name, with # replaced by the number of the call. If a
+// file name is empty, the command skips the step with this file. If the runner's name is empty, the command
+// fails.
 func starter(t *testing.T, name, callLog, wait string) []string {
 	t.Helper()
 	self, err := os.Executable()
@@ -74,6 +75,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// startRunner executes the command that the function starter returns.
 func startRunner(name, callLog, wait string) {
 	calls := 0
 	if callLog != "" {
@@ -138,7 +140,7 @@ func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// runWith is like runThatMayFail, with the runners at a location.
+// runWith is like runThatMayFail, but takes the location of the runners.
 func runWith(t *testing.T, s store.Session, home runner.Location, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	cfg := config(home)
@@ -169,6 +171,7 @@ const (
 	otherNodesUID    = 59_999
 )
 
+// checkStart implements Config.CheckStart.
 func checkStart(j *queue.Job) error {
 	if j.UID == otherNodesUID {
 		return fmt.Errorf("%w: no account", worker.ErrWrongNode)
