@@ -26,8 +26,9 @@ func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
 	}
 }
 
-// The directory of the runners that run as root is found by the state directory of the packaged service, even
-// if --dir names that directory. The runners of other services are found by their own directories.
+// "service stop --runners" knows the directory of root's runners only for the state directory of the
+// packaged service. For other services that use such runners, the advice to end runners names the
+// directory.
 func TestRunnersToEndAreFound(t *testing.T) {
 	state := config.SystemPaths().StateDir
 	for _, c := range []struct{ state, roots, command, found string }{

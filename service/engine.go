@@ -41,9 +41,10 @@ type (
 // storeOpener opens the store in the directory dir. It passes the parameter rank to the store.
 type storeOpener func(ctx context.Context, dir string, log *slog.Logger, rank orderOf) (store.Store, error)
 
-// orderOf computes from the stored settings how the store ranks jobs.
+// orderOf is a function that computes from the stored settings how the store ranks jobs.
 type orderOf = func([]store.Setting) (queue.Order, error)
 
+// openSQLite is the storeOpener for a queue in files.
 func openSQLite(ctx context.Context, dir string, log *slog.Logger, rank orderOf) (store.Store, error) {
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err

@@ -10,14 +10,14 @@ import (
 type frontEnd struct {
 	server       *control.Server
 	api          *handlers.API
-	stopRequests <-chan bool
+	stopRequests <-chan bool // a value requests a stop; true keeps the jobs running
 }
 
 // newFrontEnd returns the parts that answer requests on an open socket.
 func newFrontEnd(s *Service) *frontEnd {
 	stop := make(chan bool, 1)
 	f := &frontEnd{stopRequests: stop}
-	// The web page is closed until ApplyWebSettings opens it below.
+	// f.server is set below. The web page calls the function as only after ApplyWebSettings has opened the page.
 	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
 	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
 		Endpoint: s, ClientAs: as, WebListeners: s.webListeners, StopRequests: stop,
@@ -33,7 +33,7 @@ func newFrontEnd(s *Service) *frontEnd {
 	if s.options.AllowSlowReaders {
 		f.server.StreamReadTimeout = 0
 	}
-	f.api.ApplyWebSettings()
+	f.api.ApplyWebSettings() // opens the web page if the settings say so
 	return f
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// runnerPolicy returns the policy for runners that run as root. The policy decides as which accounts they may
-// run jobs. It returns nil if the service starts runners of the same account.
+// runnerPolicy returns the policy for runners that run as root. The policy says as which accounts these
+// runners may run jobs. runnerPolicy returns nil if the service uses no such runners.
 func (st *startup) runnerPolicy() *launcher.Accounts {
 	r := &st.options.ExternalRunners
 	if !r.ownedByRoot() {

@@ -32,6 +32,7 @@ import (
 // runnerWord is the argument that makes this test binary act as a runner.
 const runnerWord = "runner-of-a-test"
 
+// init makes this process a runner if its first argument is runnerWord.
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == runnerWord {
 		if err := serveRunner(os.Args[2:]); err != nil {
@@ -81,7 +82,7 @@ type runningService struct {
 	stop            context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
 	requestStop     context.CancelFunc      // requests a stop
 	endsJobs        bool                    // stopping the service ends its jobs
-	exit            chan error
+	exit            chan error              // receives the error with which Run has ended
 }
 
 // start starts the service and returns once it answers.
@@ -90,14 +91,16 @@ func (w *runningService) start() {
 	w.startWithin(500)
 }
 
+// startWithin starts the service. If another process still holds the lock or the socket, it tries again up
+// to tries times.
 func (w *runningService) startWithin(tries int) {
 	w.Helper()
 	log, err := os.Create(filepath.Join(w.TempDir(), "log"))
 	if err != nil {
 		w.Fatal(err)
 	}
-	of, stop := context.WithCancelCause(context.Background())
-	ctx, halt := context.WithCancel(session.MarkSession(of))
+	sessionCtx, stop := context.WithCancelCause(context.Background())
+	ctx, halt := context.WithCancel(session.MarkSession(sessionCtx))
 	w.stop, w.requestStop, w.exit = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
@@ -117,7 +120,7 @@ func (w *runningService) startWithin(tries int) {
 			w.startWithin(tries - 1)
 			return
 		}
-		w.exit <- nil // end receives this value
+		w.exit <- nil // the method end receives this value
 		said, _ := os.ReadFile(log.Name())
 		w.Fatalf("it ended: %v\n%s", err, said)
 	case <-time.After(20 * time.Second):
@@ -245,7 +248,7 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 	}
 }
 
-// apply applies a verb to a job.
+// apply calls do, a method of the client such as Cancel, for one job.
 func (w *runningService) apply(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
 	w.Helper()
 	got, err := do(w.Context(), control.Selection{IDs: control.JobIDs{id}})

@@ -61,8 +61,8 @@ type Options struct {
 	// runners.
 	ExternalRunners ExternalRunners
 	StartedOnDemand bool // a client started the service on demand
-	// InheritedRestrictions names restrictions that the service inherited from the program that started it on
-	// demand and could not remove.
+	// InheritedRestrictions names restrictions that the service inherited from the program that started it
+	// on demand. The service could not remove these restrictions.
 	InheritedRestrictions []string
 	// BootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
 	// nil if that is unknown.

@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// startWithHook returns a running service, and its store, which calls hook at each call.
+// startWithHook returns a running service and its store. At each call of a method, the store calls hook.
 func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faultstore.Store) {
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
@@ -92,7 +92,7 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	}
 }
 
-// The store receives the node's name before the first request for a job.
+// The store receives the node's name. By default, this is the name of the host.
 func TestTheStoreKnowsItsNode(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 10)
