@@ -58,7 +58,7 @@ type logSender struct {
 	// searchedEnd is the position up to which the output of a running attempt was searched for its last lines.
 	// It is zero if there was no such search.
 	searchedEnd output.Cursor
-	lastChunks  []output.Chunk // the last lines; nil while the runner certainly still has them
+	lastChunks  []output.Chunk // the last lines, if the runner may drop them before they are sent; nil otherwise
 }
 
 // sendAll sends the output of the current attempt from the cursor on. If the request follows the job, it also
@@ -70,7 +70,7 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 		defer l.h.Pool.WatchEnd(j.Seq)()
 	}
 	for {
-		// Take connected before the job's state is read, so that no later connection is missed.
+		// Get this channel before the job's state is read, so that no later connection is missed.
 		connected := l.h.Pool.RunnerConnected()
 		var retry <-chan time.Time
 		if now, err := l.h.rereadCompact(ctx, &j); err == nil {
@@ -147,8 +147,9 @@ func (l *logSender) sendLast() error {
 	return nil
 }
 
-// selectsChunk reports whether the request selects a chunk of output. Every request selects a chunk of lost
-// bytes whose stream is unknown. Such bytes were printed at the chunk's time or later.
+// selectsChunk reports whether the request selects a chunk of output. For lost bytes whose stream is unknown,
+// it ignores the streams and the start of the period that the request selects, because these bytes were printed
+// at the chunk's time or later.
 func (l *logSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return l.params.Until == 0 || c.Time < int64(l.params.Until)
@@ -166,9 +167,10 @@ func (l *logSender) selectsStream(s output.Stream) bool {
 }
 
 // maxPieceBytes is the maximum number of bytes of output in one notification. JSON may encode one byte as six
-// bytes, so it is small.
+// bytes, so this number is small.
 const maxPieceBytes = 32 << 10
 
+// send sends a chunk to the client, in pieces, if the request selects the chunk.
 func (l *logSender) send(c output.Chunk) error {
 	if !l.selectsChunk(c) {
 		return nil
@@ -354,6 +356,7 @@ func decodedChunks(encoded []byte) iter.Seq2[output.Chunk, error] {
 	return chunkSeq(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
 }
 
+// chunkSeq returns a sequence of the chunks that the function decode passes to its argument.
 func chunkSeq(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")

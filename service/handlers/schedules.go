@@ -149,9 +149,9 @@ func nextOccurrence(s *store.Schedule, line *schedule.CronLine, zone *time.Locat
 	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.Jitter)))
 }
 
-// checkReplace reports whether the existing schedule sched equals the schedule want. If they differ, the caller
-// wants to replace sched. This returns an error if replace is false or the caller lacks the right. Only admins
-// may change the command of another user's schedule.
+// checkReplace checks whether the schedule want may replace the existing schedule sched. equal is true if both
+// are equal. If they differ, checkReplace returns an error if replace is false or the caller lacks the right.
+// Only admins may change the command of another user's schedule.
 func (h *API) checkReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool,
 	err error) {
 	peer := control.PeerFrom(ctx)

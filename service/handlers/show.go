@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxShowTailBytes is how many bytes at the end of each stream of the last attempt the method show returns
-	// at most.
+	// maxShowTailBytes is the maximum number of bytes that the method show returns from the end of each output
+	// stream of the last attempt.
 	maxShowTailBytes = 4 << 10
 	// maxShownAttempts is the maximum number of attempts that the method show returns.
 	maxShownAttempts = 100
@@ -80,7 +80,7 @@ type showRequest struct {
 	resultJSON    []byte
 	tailsUpToDate bool // the tails were read while the job was in its current state
 	outputReads   int
-	isAudited     bool
+	isAudited     bool // the audit log has a record that the peer sees the environment
 }
 
 // readDetail reads the job for the reply. It returns errOutputNotStored or errNotAudited if the caller must
@@ -149,7 +149,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 
 // outputTails holds the ends of the two streams of an attempt's output.
 type outputTails struct {
-	text [2][]byte // at most maxShowTailBytes bytes of each stream
+	text [2][]byte // at most maxShowTailBytes bytes of each stream, by output.Stream
 	// printedBytes is the length of each stream, including bytes that were not kept. It is exact if the whole
 	// output or the end of a file was read.
 	printedBytes [2]int64
@@ -176,9 +176,9 @@ func (t *outputTails) add(c output.Chunk) error {
 	return nil
 }
 
-// auditEnvironmentRead writes an audit record that the caller sees another user's
-// environment. It returns how much the caller may see. If the record cannot be written,
-// the caller may see everything except the environment.
+// auditEnvironmentRead writes a record to the audit log, because the caller sees another user's environment. It
+// returns how much the caller may see. If the record cannot be written, the caller may see everything except
+// the environment.
 func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Visibility {
 	if err := h.Guard.Audit(ctx, "show", "environment", j); err != nil {
 		h.Log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",

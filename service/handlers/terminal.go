@@ -67,7 +67,7 @@ func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attac
 	watching := h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
-		// Take connected before the job's state is read, so that no later connection is missed.
+		// Get this channel before the job's state is read, so that no later connection is missed.
 		connected := h.Pool.RunnerConnected()
 		if *j, err = h.rereadCompact(ctx, j); err != nil {
 			return running, err

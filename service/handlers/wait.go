@@ -69,7 +69,7 @@ type waitRequest struct {
 	peer        control.Peer
 	unfinished  []store.JobRef // jobs whose end was not reported yet, in the order of the request
 	anyReported bool
-	any         bool
+	any         bool // the request ends when the first job has ended
 	each        func(control.JobEndNotice) error
 }
 
@@ -158,6 +158,7 @@ func (h *API) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
 	return j, err
 }
 
+// checkSameJob returns an error if j is not the job old, but another job that got the same id later.
 func checkSameJob(j, old *queue.Job) error {
 	if j.Seq != old.Seq {
 		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", old.ID)
