@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newSettingsRig returns a service with the given settings. The service runs no jobs. It uses runners that run
-// as root if its setting run_as needs them.
+// newSettingsRig returns a rig with the given settings, as pairs of a key and a value. The rig uses runners
+// that run as root if its setting run_as needs them.
 func newSettingsRig(t testing.TB, pairs ...string) *rig {
 	t.Helper()
 	o := rigOptions{settings: map[string]string{}}
@@ -31,6 +31,7 @@ func newSettingsRig(t testing.TB, pairs ...string) *rig {
 	return newRig(t, o)
 }
 
+// peer returns a peer with a uid, a gid with the same number, and a right.
 func peer(uid int, right control.Right) *control.Peer {
 	return &control.Peer{UID: uid, GID: uid, Right: right}
 }

@@ -44,6 +44,7 @@ func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error 
 
 func (c *drainCluster) IsDrained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
 
+// SendRequest records the method of a request and returns the answer of the node.
 func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
 	var req cluster.Request
 	if err := json.Unmarshal(raw, &req); err != nil {
@@ -67,7 +68,7 @@ func failed(message string) string {
 	return string(control.EncodeAnswer(nil, &queue.Error{Code: queue.CodeUnavailable, Message: message}))
 }
 
-// newSharedService returns a service on node a whose store is shared with node b.
+// newSharedService returns the rig of node a. Node b shares its store.
 func newSharedService(t *testing.T) (*rig, *drainCluster) {
 	t.Helper()
 	c := newDrainCluster()

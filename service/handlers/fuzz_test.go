@@ -24,6 +24,7 @@ func (s *rig) all(t testing.TB) (jobs []queue.Job) {
 	return jobs
 }
 
+// ids returns the ids of the jobs of a service, newest first.
 func (s *rig) ids(t testing.TB) (ids []string) {
 	t.Helper()
 	page, err := s.List(asPeer(t, 0, control.RightAdmin), control.List{})

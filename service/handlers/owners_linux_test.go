@@ -19,15 +19,16 @@ import (
 // The simulated directory has these uids in addition to those in /etc/passwd. All of them except joblessUID
 // have enqueued jobs, under the names in ownerNames.
 const (
-	reusedUID = 61400 + iota // uid of a former account; it now belongs to mallory
-	keptUID
-	unknown    // the directory does not answer for this uid
-	deletedUID // the directory answers that this uid does not exist
-	joblessUID // uid of an account that has never enqueued a job
+	reusedUID  = 61400 + iota // uid of a former account; it now belongs to mallory
+	keptUID                   // uid of an account that still exists
+	unknown                   // the directory does not answer for this uid
+	deletedUID                // the directory answers that this uid does not exist
+	joblessUID                // uid of an account that has never enqueued a job
 )
 
 var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unknown: "carol", deletedUID: "dave"}
 
+// directoryOfOwners simulates the program getent on a machine with these uids.
 func directoryOfOwners(database, key string) (string, error) {
 	switch key {
 	case fmt.Sprint(reusedUID):
@@ -329,6 +330,7 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 	}
 }
 
+// closed returns a closed channel.
 func closed() chan struct{} {
 	c := make(chan struct{})
 	close(c)

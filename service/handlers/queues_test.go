@@ -27,7 +27,7 @@ func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) 
 }
 
 // The reply names all queues that a request has created. For that, the service reads the list of existing
-// queues at most once. If the request has created too many queues, it does not read it.
+// queues at most once. If the request has created too many queues, the service does not read the list.
 func TestNewQueuesAreReadOnce(t *testing.T) {
 	l := &countingStore{Store: openStore(t)}
 	s := newRig(t, rigOptions{store: l})

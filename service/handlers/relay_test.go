@@ -37,7 +37,7 @@ func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, 
 	return control.EncodeAnswer(c.b.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
-// newRelay returns node A of a queue with two nodes. Node B holds all leases.
+// newRelay returns the rig of node a. It shares its store with node b, which holds all leases.
 func newRelay(t *testing.T) (*rig, *relayingCluster) {
 	t.Helper()
 	b := newServiceWithStore(t)

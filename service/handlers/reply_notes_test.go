@@ -85,7 +85,7 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 }
 
 // The reply says how many attempts the new jobs have at most. If the job already existed, the reply does not
-// say it.
+// contain this number.
 func TestReceiptSaysMostAttempts(t *testing.T) {
 	s := newServiceWithStore(t)
 	ctx := asPeer(t, owner, control.RightSubmit)

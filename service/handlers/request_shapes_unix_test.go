@@ -36,8 +36,8 @@ type rigAuthorizer struct {
 // shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
 const shapeSize = control.MaxLineBytes - 4096
 
-// repeatToSize returns a value of shapeSize bytes at most: the text open, as many copies of unit as fit,
-// and the text end.
+// repeatToSize returns a value of at most shapeSize bytes: the text in open, then as many copies of unit as
+// fit, then the text in end.
 func repeatToSize(open, unit, end string) string {
 	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
 }

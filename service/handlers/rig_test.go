@@ -24,7 +24,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// rig is an API with the parts that it needs. It has a queue, but runs no jobs and has no socket.
+// rig is an API with the parts that it needs. It has a queue, but runs no jobs and has no socket. The field api
+// is the embedded API.
 type rig struct {
 	*API
 	admission *access.Admission

@@ -16,12 +16,13 @@ import (
 
 // pendingWait is a call of Wait that runs in its own goroutine.
 type pendingWait struct {
-	reports chan string
+	reports chan string // ids of the reported jobs
 	result  control.WaitResult
 	err     error
-	done    chan struct{}
+	done    chan struct{} // closed when the call has returned; result and err are set then
 }
 
+// startWait starts a call of Wait.
 func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
 	w := &pendingWait{reports: make(chan string, 2*control.MaxWaitIDs), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends
