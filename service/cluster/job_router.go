@@ -23,7 +23,7 @@ import (
 // 0106.
 //
 // For example, node A gets a request to cancel a job whose lease node B holds. A finds the holder, stores the
-// request cancel for B in the database and waits for the answer (Forward). B reads the request, executes it
+// request "cancel" for B in the database and waits for the answer (Forward). B reads the request, executes it
 // like a request from its own socket, and stores the answer (startRequests). A stops waiting if B's lease
 // expires (watchNode). Once another node has taken over the job, A repeats the request.
 type JobRouter struct {
@@ -65,8 +65,9 @@ const (
 )
 
 // Forward sends a request to the other node that holds the job's lease, and decodes the answer into result.
-// held is false if no other node holds the lease; no request is sent then. If the holder is lost during the
-// request, Forward waits until another node or none holds the lease, and repeats the request.
+// held is false if no other node holds the lease; no request is sent then. If the holder is lost during a
+// request with AwaitsAttemptEnd, Forward waits until another node or no node holds the lease, and repeats the
+// request.
 func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (held bool, err error) {
 	req.JobSeq = seq
 	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {
