@@ -166,6 +166,7 @@ type endedRates struct {
 // minuteCounts holds one count per second. The index is the Unix second modulo 60.
 type minuteCounts [60]int
 
+// sum returns the sum of all counts.
 func (c *minuteCounts) sum() (sum int) {
 	for _, n := range c {
 		sum += n

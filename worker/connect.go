@@ -39,11 +39,11 @@ const (
 
 // runnerContact is a runner that the pool is trying to connect to.
 type runnerContact struct {
-	dir            string
+	dir            string // directory of the runner
 	origin         contactOrigin
-	maxAssignedSeq int64 // highest job number assigned at the start of the service; 0 if the runner was started later
-	tryingSince    time.Time
-	dead           bool // the runner was found dead; guarded by the pool's mu
+	maxAssignedSeq int64     // highest job number assigned at the start of the service; 0 if the runner was started later
+	tryingSince    time.Time // when the pool began to try
+	dead           bool      // the runner was found dead; guarded by the pool's mu
 }
 
 // contactOrigin says how the pool learned of a contact.

@@ -223,8 +223,8 @@ type isolatedUser struct {
 	hungStarts int         // number of starts that hung
 	lastHungAt time.Time   // time of the last hung start
 	conn       *runnerConn // the user's separate runner; nil if it has none
-	spawning   bool
-	lastUsedAt time.Time // when conn was last used
+	spawning   bool        // a separate runner for the user is being started
+	lastUsedAt time.Time   // when conn was last used
 }
 
 // recordHungStart records that the start of a job's program has hung and delayed other jobs.

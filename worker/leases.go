@@ -22,6 +22,7 @@ type leases struct {
 	changeSignal  chan struct{} // closed at the next change of the leases; notifyChangeLocked closes and replaces it
 }
 
+// newLeases returns an empty collection of leases.
 func newLeases(log *slog.Logger) leases {
 	return leases{
 		log: log, byLease: map[queue.Lease]*lease{}, bySeq: map[int64]*lease{},

@@ -156,6 +156,7 @@ func (p leasePhase) next(e leaseEvent) (next leasePhase, ok bool) {
 	return samePhase, false
 }
 
+// phaseNames contains the name of each phase, for messages.
 var phaseNames = [phaseCount]string{
 	phaseReadingDeps: "reading dependencies", phaseAwaitingRunner: "awaiting runner", phaseWithdrawn: "withdrawn",
 	phaseSent: "sent", phaseDropping: "dropping", phaseRecalling: "recalling",
@@ -163,6 +164,7 @@ var phaseNames = [phaseCount]string{
 	phaseSettling: "settling", phaseReturning: "returning", phaseSettled: "settled", phaseReturned: "returned",
 }
 
+// eventNames contains the name of each event, for messages.
 var eventNames = [eventCount]string{
 	eventDepsRead: "dependencies read", eventWithdrawn: "withdrawn", eventSent: "sent",
 	eventDropSent: "drop sent", eventRecallSent: "recall sent", eventDisconnected: "disconnected",

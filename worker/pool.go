@@ -67,17 +67,17 @@ const (
 // changed settings take effect immediately.
 type Config struct {
 	RunnerLocation runner.Location
-	Version        string
-	Node           string
+	Version        string // version of the service's program
+	Node           string // name of this node
 	Socket         string // path of the service's socket; jobs get it in QUEUECTL_SOCKET
 	Account        Account
 	Log            *slog.Logger
 
-	Policy      func() queue.RetryPolicy
-	Clock       func() queue.Millis  // returns the time on the store's clock; nil means this machine's clock
-	StopTimeout func() time.Duration // returns how long jobs may continue when the operating system ends a runner
-	OutputGrace func() time.Duration
-	SettleDelay func() time.Duration // returns how long a runner gathers results before it sends them
+	Policy      func() queue.RetryPolicy // returns the retry policy in the settings
+	Clock       func() queue.Millis      // returns the time on the store's clock; nil means this machine's clock
+	StopTimeout func() time.Duration     // returns how long jobs may continue when the operating system ends a runner
+	OutputGrace func() time.Duration     // returns how long processes of a job may outlive its main process
+	SettleDelay func() time.Duration     // returns how long a runner gathers results before it sends them
 	// UserQuota returns how many bytes the stored jobs of one user may occupy. 0 means unlimited, as does a
 	// nil function.
 	UserQuota func() int64
@@ -314,10 +314,10 @@ type WorkerStatus struct {
 	// RestrictedToUID is the uid of the only user, apart from operators, that may see the job. See
 	// queue.Job.RestrictedToUID.
 	RestrictedToUID *int
-	PID             int
+	PID             int          // pid of the job's main process
 	StartedAt       queue.Millis // start time of the job
 	LastHeartbeat   time.Time    // time of the last message from the worker's runner
-	Stale           bool
+	Stale           bool         // the runner is disconnected, does not answer, or has sent nothing for Config.StaleAfter
 	// Stuck means that an ended job still occupies the worker, because its process PID survives SIGKILL.
 	Stuck   bool
 	Surplus bool // the worker will end with its job, because there are more workers than wanted

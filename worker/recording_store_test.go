@@ -20,11 +20,11 @@ type recordingStore struct {
 	t *testing.T
 
 	mu        sync.Mutex
-	exchanges []store.Report // exchanges that were stored
-	awaitWant int            // number of jobs that the Await in progress wants; 0 if none is in progress
-	refuse    func(store.Report) error
-	unblock   chan struct{} // if not nil, an exchange with a settlement waits until it is closed
-	blocking  bool          // an exchange waits for unblock
+	exchanges []store.Report           // exchanges that were stored
+	awaitWant int                      // number of jobs that the Await in progress wants; 0 if none is in progress
+	refuse    func(store.Report) error // see setRefuse; may be nil
+	unblock   chan struct{}            // if not nil, an exchange with a settlement waits until it is closed
+	blocking  bool                     // an exchange waits for unblock
 
 	parentsGate chan struct{} // if not nil, reads of dependencies wait until it is closed
 	parentsRead chan struct{} // receives a value when a read of dependencies begins

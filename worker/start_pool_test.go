@@ -129,10 +129,12 @@ type misfitHandler struct {
 	t *testing.T
 }
 
+// Enabled implements slog.Handler.
 func (h misfitHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level == slog.LevelError
 }
 
+// Handle implements slog.Handler.
 func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, "does not fit the phase") {
 		r.Attrs(func(a slog.Attr) bool { h.t.Error(r.Message, a); return true })
