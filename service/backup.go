@@ -77,8 +77,8 @@ func HasLiveRunners(p config.Paths, rootDir string) bool {
 // runnerEndMargin is how long EndRunners waits for a runner after the grace period of the runner's jobs.
 const runnerEndMargin = 10 * time.Second
 
-// RestoreResult describes a restored backup. PreviousFilesDir is the directory that now holds the queue's
-// previous files; "" if it had none.
+// RestoreResult describes a restored backup. Jobs and Outputs are the numbers of restored jobs and output
+// files. PreviousFilesDir is the directory that now holds the queue's previous files; "" if it had none.
 type RestoreResult struct {
 	Jobs             int64  `json:"jobs"`
 	Outputs          int64  `json:"outputs"`

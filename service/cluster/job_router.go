@@ -38,9 +38,9 @@ type JobRouter struct {
 type Request struct {
 	Method string        `json:"method"`
 	Params any           `json:"params,omitempty"`
-	UID    int           `json:"uid"` // uid of the peer that sent the request to the first node
-	PID    int           `json:"pid,omitempty"`
-	Right  control.Right `json:"right"` // the right of the peer on the first node
+	UID    int           `json:"uid"`           // uid of the peer that sent the request to the first node
+	PID    int           `json:"pid,omitempty"` // pid of this peer
+	Right  control.Right `json:"right"`         // the right of the peer on the first node
 	// JobSeq is the number of the job that the request is about; 0 if it is not about one job. Params contains
 	// only the job's id, which another job can have by the time of the answer.
 	JobSeq int64 `json:"seq,omitempty"`

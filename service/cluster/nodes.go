@@ -25,7 +25,7 @@ type NodeList struct {
 	Cluster   store.Cluster // nil if no other node can use the store
 	Pool      *worker.Pool
 	StartedAt queue.Millis // when the service started
-	Version   string
+	Version   string       // version of the service's program
 }
 
 // Nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.

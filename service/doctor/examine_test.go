@@ -40,6 +40,7 @@ func (s *fakeStore) SpaceError() error                       { return s.spaceErr
 func (s *fakeStore) SlowCommitError() error                  { return s.slowErr }
 func (s *fakeStore) CheckpointError() error                  { return s.walEr }
 
+// Verify implements store.Maintainer.
 func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, each func(done, of int64) error) ([]store.Finding,
 	error) {
 	s.verifyCount++

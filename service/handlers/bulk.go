@@ -110,6 +110,7 @@ type bulkOperation struct {
 	calls      sync.WaitGroup
 }
 
+// newBulkOperation returns a bulk operation that applies the verb v to the jobs with these ids.
 func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 	onlyStates []queue.State) *bulkOperation {
 	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, onlyStates: onlyStates, ids: ids,

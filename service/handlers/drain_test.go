@@ -22,8 +22,8 @@ import (
 type drainCluster struct {
 	store.Cluster
 	store.NodeRequests
-	nodes    []store.NodeState
-	answers  map[int64]string // the answer to every request, by node id; other nodes do not answer
+	nodes    []store.NodeState // this node first
+	answers  map[int64]string  // the answer to every request, by node id; other nodes do not answer
 	mu       sync.Mutex
 	requests []string // the requests that the nodes received; guarded by mu
 }
@@ -33,6 +33,7 @@ func (c *drainCluster) NodeLeaseDuration() time.Duration { return 30 * time.Seco
 
 func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
 
+// DrainNode implements store.Cluster.
 func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error {
 	for i := range c.nodes {
 		if c.nodes[i].Name == name {
@@ -174,6 +175,7 @@ type slowCluster struct {
 	takes time.Duration
 }
 
+// SendRequest waits for the delay before it returns the answer of the node.
 func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
 	select {
 	case <-time.After(c.takes):
@@ -234,6 +236,7 @@ type drainEndingCluster struct {
 	end func()
 }
 
+// SendRequest implements store.NodeRequests.
 func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
 	if end := c.end; end != nil {
 		c.end = nil

@@ -336,7 +336,7 @@ const rebootNoteDelay = time.Hour
 type replyNotes struct {
 	unenforcedLimits []string // limits that this machine does not enforce
 	maxAttempts      int      // the highest max_attempts of the jobs
-	notes            []string
+	notes            []string // other notes for the user
 }
 
 // addDraftNotes adds notes about jobs that are about to be enqueued.

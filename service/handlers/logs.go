@@ -160,6 +160,7 @@ func (l *logSender) selectsChunk(c output.Chunk) bool {
 	return l.selectsStream(c.Stream)
 }
 
+// selectsStream reports whether the request selects a stream.
 func (l *logSender) selectsStream(s output.Stream) bool {
 	// A request with both fields set, or with neither, selects both streams.
 	only := l.params.Stdout != l.params.Stderr

@@ -26,6 +26,7 @@ const (
 	joblessUID                // uid of an account that has never enqueued a job
 )
 
+// ownerNames contains the names under which uids have enqueued jobs.
 var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unknown: "carol", deletedUID: "dave"}
 
 // directoryOfOwners simulates the program getent on a machine with these uids.

@@ -21,6 +21,7 @@ type countingStore struct {
 	reads int
 }
 
+// Queues implements store.Store.
 func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) {
 	l.reads++
 	return l.Store.Queues(ctx)

@@ -25,12 +25,13 @@ import (
 // the requests that it gets.
 type relayingCluster struct {
 	*drainCluster
-	b      *cluster.Responder
-	holder int64 // the node that holds every lease
+	b      *cluster.Responder // executes the requests to node b
+	holder int64              // the node that holds every lease
 }
 
 func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) { return c.holder, nil }
 
+// SendRequest makes node b execute a request, and returns the answer.
 func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
 	c.requests = append(c.requests, string(raw))
 	// In another process, the context has no peer.
@@ -256,6 +257,7 @@ type pieceCluster struct {
 
 func (c *pieceCluster) LeaseHolder(context.Context, int64) (int64, error) { return 2, nil }
 
+// SendRequest returns the next piece of output as the answer.
 func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte, error) {
 	piece := c.pieces[0]
 	c.pieces = c.pieces[1:]
@@ -303,6 +305,7 @@ func (c *losingCluster) Nodes(context.Context, string) ([]store.NodeState, error
 	return nodes, nil
 }
 
+// SendRequest marks node b as lost, and waits for the end of ctx.
 func (c *losingCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bool) ([]byte, error) {
 	c.lost.Store(true)
 	<-ctx.Done()

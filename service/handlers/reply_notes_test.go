@@ -59,6 +59,8 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	}
 }
 
+// If the service does not start at boot, the reply to an edit has a note if the edit delays a job by more than
+// an hour.
 func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newServiceWithStore(t)
 	s.BootAdvice = func() string { return "do" }

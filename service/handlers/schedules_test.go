@@ -37,6 +37,7 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 	}
 }
 
+// The right of a user, and the owner of a schedule, determine what the user may see and do with the schedule.
 func TestRightsOnSchedules(t *testing.T) {
 	s := newServiceWithStore(t)
 	reader, owner2, other := asPeer(t, 3001, control.RightRead), asPeer(t, owner, control.RightSubmit),

@@ -71,16 +71,16 @@ var (
 type showRequest struct {
 	h             *API
 	peer          control.Peer
-	id            string
-	beforeAttempt int
+	id            string // id of the requested job
+	beforeAttempt int    // show only attempts with a lower number; 0 means the newest attempts
 	maxVisibility access.Visibility
 
 	job           queue.Job // the job as last read, without its large fields
 	tails         outputTails
-	resultJSON    []byte
-	tailsUpToDate bool // the tails were read while the job was in its current state
-	outputReads   int
-	isAudited     bool // the audit log has a record that the peer sees the environment
+	resultJSON    []byte // result of the last attempt
+	tailsUpToDate bool   // the tails were read while the job was in its current state
+	outputReads   int    // how often the output was read without a read slot
+	isAudited     bool   // the audit log has a record that the peer sees the environment
 }
 
 // readDetail reads the job for the reply. It returns errOutputNotStored or errNotAudited if the caller must
@@ -191,6 +191,7 @@ func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Vis
 	return access.VisibleAll
 }
 
+// errNoID is the error of a request that must name a job but does not.
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
 // read calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the memory

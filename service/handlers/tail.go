@@ -164,6 +164,7 @@ type cursorRing struct {
 // cursorBytes is the size of a cursor in bytes.
 const cursorBytes = 16
 
+// add adds a cursor. If the ring is full, this cursor replaces the oldest one.
 func (r *cursorRing) add(c output.Cursor) {
 	if len(r.cursors) == r.capacity {
 		r.cursors[r.oldest] = c

@@ -128,6 +128,7 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 	return nil
 }
 
+// isDone reports whether the request need not wait any longer.
 func (w *waitRequest) isDone() bool {
 	return len(w.unfinished) == 0 || w.any && w.anyReported
 }
