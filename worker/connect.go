@@ -117,9 +117,9 @@ func (l *loop) adoptLeases() error {
 	return nil
 }
 
-// maxUnknownRunners is how many runners in an account's directory the service contacts if the store has no
-// record of them. The service can ignore further ones: a runner that an earlier service started but did not
-// record has no jobs and ends itself.
+// maxUnknownRunners is the maximum number of runners in an account's directory that the service contacts
+// although the store has no record of them. The service can ignore further ones: a runner that an earlier
+// service started but did not record has no jobs and ends itself.
 const maxUnknownRunners = 16
 
 // contactsFor returns the contacts for a starting service, given the existing runner directories and those

@@ -61,9 +61,9 @@ func (l *loop) readDeps(j queue.Job) {
 	})
 }
 
-// dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It adds a
-// parent's result if the parent belongs to the same user and the JSON before it, plus the result, has at
-// most queue.MaxDependencyResultBytes bytes.
+// dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It adds the
+// results of parents that belong to the same user, except a result that would make the JSON longer than
+// queue.MaxDependencyResultBytes bytes.
 func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

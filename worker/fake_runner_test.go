@@ -65,7 +65,7 @@ type fakeRunner struct {
 	afterHello    []wire.Frame        // frames that are sent after the answer
 	onRecover     func(*wire.Recover) // called with each Recover; may be nil
 	onPause       func(*wire.Pause)   // called with each Pause; may be nil
-	runningCount  int64               // number of processes that still run after a Pause
+	runningCount  int64               // number of running processes that the answer to a Pause reports
 	ending        bool                // a Pause is answered as for an attempt that is ending
 	ignoresStarts bool                // Start is not answered with StartReport
 	ignoresHello  bool                // Hello is not answered

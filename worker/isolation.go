@@ -82,9 +82,9 @@ func (l *loop) settleForbidden(j *queue.Job, cause error) {
 
 // These constants limit suspects.
 const (
-	// maxSuspects is how many suspects run concurrently. Each needs a runner process of 11 MB and, if the
-	// runner is root's, also a watchdog. When a runner with thousands of workers dies, there are thousands of
-	// suspects. See docs/decisions/0050.
+	// maxSuspects is the maximum number of suspects that run concurrently. Each needs a runner process of 11 MB
+	// and, if the runner is root's, also a watchdog. When a runner with thousands of workers dies, there are
+	// thousands of suspects. See docs/decisions/0050.
 	maxSuspects = 16
 	// suspectInterval is the minimum time between the moments at which two postponed suspects may be
 	// claimed again. So a claim does not return more suspects than can be started.

@@ -69,9 +69,9 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 }
 
 // returnExpired handles leases whose start deadlines have passed. Their runner, at the given location, is
-// unresponsive or disconnected. returnExpired returns jobs that have not started to the queue. The runner
-// checks the deadlines too, so it cannot start these jobs later. returnExpired keeps the leases of jobs
-// that the runner may have started, since their results may still arrive.
+// unresponsive or disconnected. returnExpired returns to the queue the jobs that have not started. The runner
+// checks the deadlines too, so it cannot start these jobs later. returnExpired keeps the leases of jobs that
+// the runner may have started, since their results may still arrive.
 func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {

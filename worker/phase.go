@@ -25,8 +25,9 @@ import (
 // A typical lease goes through the phases sent, running, settling and settled. For a short job, the runner
 // sends only the result, so the lease goes from sent to settling.
 //
-// If the table transitions does not list an event for a phase, the event changes nothing: the pool logs it
-// and ignores it. Otherwise a job could be settled twice, or be returned to the queue while it runs.
+// If the table transitions does not list an event for a phase, the event changes nothing: the pool logs it and
+// ignores it. If the pool applied such an event, a job could be settled twice, or be returned to the queue
+// while it runs.
 
 // leasePhase is the phase of a lease. The methods of leasePhase depend on the order of the constants.
 type leasePhase uint8

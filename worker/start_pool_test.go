@@ -184,7 +184,7 @@ func checkStart(j *queue.Job) error {
 	return nil
 }
 
-// check compares two values.
+// check fails the test if two values look different when they are printed.
 func check(t *testing.T, subject string, got, want any) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {
