@@ -17,10 +17,10 @@ type frontEnd struct {
 func newFrontEnd(s *Service) *frontEnd {
 	stop := make(chan bool, 1)
 	f := &frontEnd{stopRequests: stop}
-	// f.server is set below. The web page calls the function as only after ApplyWebSettings has opened the page.
-	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
+	// f.server is set below. The web page calls clientAs only after ApplyWebSettings has opened the page.
+	clientAs := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
 	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
-		Endpoint: s, ClientAs: as, WebListeners: s.webListeners, StopRequests: stop,
+		Endpoint: s, ClientAs: clientAs, WebListeners: s.webListeners, StopRequests: stop,
 		BeforeReload: s.notifyReloading, AfterReload: s.notifyReloaded,
 	})
 	if unknown := s.Rights.UnknownNamesMessage(); unknown != "" {

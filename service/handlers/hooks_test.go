@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Only operators and the user that a hook runs as see the jobs of hooks that the settings define.
+// The settings can define hooks. Only operators and the user that such a hook runs as see its jobs.
 func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 	s := newServiceWithStore(t)
 	hook := jobNamed("hook")

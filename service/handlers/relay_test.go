@@ -34,7 +34,7 @@ func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) { r
 // SendRequest makes node b execute a request, and returns the answer.
 func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
 	c.requests = append(c.requests, string(raw))
-	// In another process, the context has no peer.
+	// Node b runs in another process, so the peer in ctx does not reach it.
 	return control.EncodeAnswer(c.b.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
@@ -264,8 +264,8 @@ func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte
 	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
 }
 
-// The job is on another node and prints nothing. A client that follows its output gets no empty pieces. The
-// other node's answers that nothing was printed do not make the client compete for slots.
+// If a job on another node prints nothing, ReadOutput repeats its request to that node instead of returning an
+// empty piece. So a client that follows the output does not compete for slots.
 func TestFollowerOfASilentJobWaits(t *testing.T) {
 	const silent = `{"held":true,"cursor":[3,0]}`
 	for _, c := range []struct {

@@ -46,7 +46,7 @@ type rigOptions struct {
 	each      bool   // jobs run as their submitters, even if the settings differ
 }
 
-// newRig returns a rig.
+// newRig returns a rig. Without the option store, its queue is in memory.
 func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	d := &parts.Dependencies{

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// firstTailBytes is how many bytes at the end of each stream the first search for the last lines reads. Each
-// further search reads tailGrowthFactor times as many bytes as the search before.
+// The first search for the last lines reads firstTailBytes bytes at the end of each stream. Each further search
+// reads tailGrowthFactor times as many bytes as the search before.
 const (
 	firstTailBytes   = 64 << 10
 	tailGrowthFactor = 8
@@ -109,7 +109,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cursor, earlier [2]bool,
 	read func(each func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{earlier[0] && l.selectsStream(output.Stdout), earlier[1] && l.selectsStream(output.Stderr)}
-	// The capacity is lines+1, because the last line beginning may be the end of the output.
+	// The capacity is lines+1, because the newest cursor may be the end of the output, where no line begins.
 	begins := &cursorRing{ctx: ctx, capacity: lines + 1}
 	last := position // position after the last byte that the request selects
 	if cut == [2]bool{} {
