@@ -27,7 +27,7 @@ func (l *loop) claimCapacityLocked() int {
 	}
 	l.claimsPausedUntil = time.Time{}
 	workers := l.usableWorkerCountLocked()
-	if workers == 0 || !l.mayStartLocked() || l.leases.recallingLocked() || l.runners.currentLocked() == nil {
+	if workers == 0 || !l.mayStartLocked() || l.leases.isRecallingLocked() || l.runners.currentLocked() == nil {
 		return 0
 	}
 	prefetch := 0
@@ -153,7 +153,7 @@ func (p *Pool) ThroughputPerMinute() int {
 func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.endedRates.sums(time.Now())
+	return p.endedRates.sumsByQueue(time.Now())
 }
 
 // endedRates counts the attempts that ended in the last minute, in total and by queue.
@@ -203,8 +203,8 @@ func (r *endedRates) sum(now time.Time) int {
 	return r.total.sum()
 }
 
-// sums returns the number of ended attempts per queue in the minute before now.
-func (r *endedRates) sums(now time.Time) map[string]int {
+// sumsByQueue returns the number of ended attempts per queue in the minute before now.
+func (r *endedRates) sumsByQueue(now time.Time) map[string]int {
 	r.discardOld(now)
 	sums := map[string]int{}
 	for queueName, counts := range r.byQueue {

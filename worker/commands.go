@@ -39,7 +39,7 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	if h == nil || err != nil {
 		return h != nil, err
 	}
-	if locked(p, &h.phase) != phaseReturned {
+	if lockedValue(p, &h.phase) != phaseReturned {
 		err = ErrAttemptEnded
 	}
 	return true, err

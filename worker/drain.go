@@ -40,7 +40,7 @@ func (p *Pool) recallForDrainLocked() {
 }
 
 // IsDraining reports whether a drain is on.
-func (p *Pool) IsDraining() bool { return locked(p, &p.draining) }
+func (p *Pool) IsDraining() bool { return lockedValue(p, &p.draining) }
 
 // NoStartsTimeout is the timeout that callers should pass to AwaitNoStarts. It is long enough for a runner
 // that does not answer. Such a runner starts no job that was sent more than startDeadline ago. After this

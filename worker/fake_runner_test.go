@@ -274,8 +274,8 @@ func (f *fakeRunner) writeLocked(frames ...wire.Frame) {
 	f.conn.Write(out) // ignore errors: if the service is gone, the test notices the missing answer
 }
 
-// received returns the frames of one type that a runner has received, in order.
-func received[F wire.Frame](f *fakeRunner) (list []F) {
+// receivedFrames returns the frames of one type that a runner has received, in order.
+func receivedFrames[F wire.Frame](f *fakeRunner) (list []F) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, frame := range f.frames {
@@ -291,7 +291,7 @@ func received[F wire.Frame](f *fakeRunner) (list []F) {
 func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.Time) {
 	t.Helper()
 	event := fmt.Sprintf("%d frames of type %T have arrived", n, frame)
-	waitUntil(t, event, func() bool { return len(received[F](f)) >= n })
+	waitUntil(t, event, func() bool { return len(receivedFrames[F](f)) >= n })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, candidate := range f.frames {
@@ -306,7 +306,7 @@ func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at t
 
 // startedJobs returns the job numbers of all Start frames, in order.
 func (f *fakeRunner) startedJobs() (seqs []int64) {
-	for _, s := range received[*wire.Start](f) {
+	for _, s := range receivedFrames[*wire.Start](f) {
 		seqs = append(seqs, s.Seq)
 	}
 	return seqs
@@ -315,7 +315,7 @@ func (f *fakeRunner) startedJobs() (seqs []int64) {
 // ackedLeases returns the leases of all Ack frames, in order, except those of results that the method sync
 // has sent.
 func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
-	for _, a := range received[*wire.Ack](f) {
+	for _, a := range receivedFrames[*wire.Ack](f) {
 		for _, l := range a.Leases {
 			if l.Seq < firstUnknownSeq {
 				leases = append(leases, l)
@@ -362,7 +362,9 @@ func (f *fakeRunner) sync() {
 		f.writeLocked(&wire.Result{Attempt: wire.Attempt{Lease: l}})
 		f.mu.Unlock()
 		waitUntil(f.t, "the pool had settled", func() bool {
-			return slices.ContainsFunc(received[*wire.Ack](f), func(a *wire.Ack) bool { return slices.Contains(a.Leases, l) })
+			return slices.ContainsFunc(receivedFrames[*wire.Ack](f), func(a *wire.Ack) bool {
+				return slices.Contains(a.Leases, l)
+			})
 		})
 	}
 }
@@ -375,8 +377,8 @@ func runningAttempt(l wire.Lease) wire.Attempt {
 // pid returns the pid that a fake runner reports for the process of a job.
 func pid(seq int64) int64 { return 1000 + seq }
 
-// succeeded returns the result of an attempt that succeeded after runTime.
-func succeeded(l wire.Lease, runTime time.Duration) *wire.Result {
+// successResult returns the result of an attempt that succeeded after runTime.
+func successResult(l wire.Lease, runTime time.Duration) *wire.Result {
 	a := runningAttempt(l)
 	return &wire.Result{Attempt: a, EndedAtMillis: a.StartedAtMillis + runTime.Milliseconds()}
 }

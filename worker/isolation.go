@@ -178,7 +178,7 @@ func (l *loop) sendJobLocked(h *lease, conn *runnerConn) {
 		return
 	}
 	h.assignToLocked(conn)
-	conn.Send(l.startFramesLocked(nil, &h.job)...)
+	conn.Send(l.appendStartFramesLocked(nil, &h.job)...)
 }
 
 // postpone returns jobs to the queue with a delay. Without the delay, the next claim would take the same

@@ -77,7 +77,7 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 	for i, h := range list {
 		leases[i] = h.wireLease()
 	}
-	dirs, ok := l.mayHaveStartedAt(location)
+	dirs, ok := l.possibleRunnerDirs(location)
 	started := map[wire.Lease]bool{}
 	for i := 0; ok && i < len(dirs); i++ {
 		var b map[wire.Lease]bool
@@ -104,9 +104,9 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 	}
 }
 
-// mayHaveStartedAt returns the directories of the runners that may have started the jobs of leases at a
+// possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
 // location. all is true if dirs is complete and not empty, and no runner in it was found dead.
-func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool) {
+func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, all bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// loop is the state of Run. Other goroutines use only the embedded Pool and background. Through background,
-// they pass their results to Run.
+// loop is the state of Run. Other goroutines use only the embedded Pool and backgroundTasks. Through
+// backgroundTasks, they pass their results to Run.
 type loop struct {
 	*Pool
-	background
+	backgroundTasks
 	session     storeSession
 	recovery    recovery
 	isolation   isolation
@@ -26,9 +26,9 @@ type loop struct {
 	progress    progressBatch
 }
 
-// background contains the goroutines that run concurrently with Run until ctx ends, and the channels
+// backgroundTasks contains the goroutines that run concurrently with Run until ctx ends, and the channels
 // through which they send to Run.
-type background struct {
+type backgroundTasks struct {
 	ctx context.Context
 	sync.WaitGroup
 	inbox        chan delivery     // frames from runners
@@ -43,7 +43,7 @@ type delivery struct {
 }
 
 // post makes Run's goroutine execute a function. If Run ends first, the function is not executed.
-func (b *background) post(call func() error) {
+func (b *backgroundTasks) post(call func() error) {
 	select {
 	case b.pendingCalls <- call:
 	case <-b.ctx.Done():
@@ -69,7 +69,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
 		Pool: p,
-		background: background{
+		backgroundTasks: backgroundTasks{
 			ctx: ctx, inbox: make(chan delivery, 64), pendingCalls: make(chan func() error, 64),
 			depsReads: make(chan struct{}, maxDepsReads),
 		},
@@ -142,7 +142,7 @@ func (l *loop) handleNext(timer <-chan time.Time) (expired bool, err error) {
 // step waits for an event, and handles it and all other events that have arrived in the meantime. It
 // records them in one exchange with the store.
 func (l *loop) step() error {
-	_, err := l.handleNext(time.After(l.nextTimer()))
+	_, err := l.handleNext(time.After(l.nextWait()))
 	for err == nil && len(l.inbox) > 0 {
 		l.handleDelivery(<-l.inbox)
 	}
@@ -162,8 +162,8 @@ func (l *loop) step() error {
 	return err
 }
 
-// nextTimer returns how long step may wait for an event until it must do something else.
-func (l *loop) nextTimer() time.Duration {
+// nextWait returns how long step may wait for an event until it must do something else.
+func (l *loop) nextWait() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -337,7 +337,7 @@ func (l *loop) handleDelivery(d delivery) {
 		case *wire.Result:
 			l.handleResultLocked(d.conn, f)
 		case *wire.DropReply:
-			l.handleDroppedLocked(d.conn, f)
+			l.handleDropReplyLocked(d.conn, f)
 		case *wire.StuckReport:
 			l.runners.setStuckLocked(d.conn, f.Attempts)
 		}
@@ -384,9 +384,9 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	return true
 }
 
-// handleDroppedLocked handles the answer to a Drop. If the runner has dropped the job, the job returns to
-// the queue. If the runner has started the job, handleDroppedLocked carries out pending requests to end it.
-func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
+// handleDropReplyLocked handles the answer to a Drop. If the runner has dropped the job, the job returns to
+// the queue. If the runner has started the job, handleDropReplyLocked carries out pending requests to end it.
+func (l *loop) handleDropReplyLocked(conn *runnerConn, f *wire.DropReply) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.phase.isEndDecided() || h.conn != conn {
 		return

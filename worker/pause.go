@@ -151,7 +151,7 @@ func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, er
 }
 
 // IsAllPaused reports whether all jobs are paused.
-func (p *Pool) IsAllPaused() bool { return locked(p, &p.allPaused) }
+func (p *Pool) IsAllPaused() bool { return lockedValue(p, &p.allPaused) }
 
 // isPausedLocked reports whether the job of a lease is paused, individually or because all jobs are paused.
 func (p *Pool) isPausedLocked(h *lease) bool {

@@ -167,10 +167,10 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 func (p *Pool) wake() { queue.TrySend(p.wakeUp, struct{}{}) }
 
 // WantedWorkers returns how many workers are wanted.
-func (p *Pool) WantedWorkers() int { return locked(p, &p.wantedWorkers) }
+func (p *Pool) WantedWorkers() int { return lockedValue(p, &p.wantedWorkers) }
 
-// locked returns the value of a field that the pool's mu guards.
-func locked[T any](p *Pool, field *T) T {
+// lockedValue returns the value of a field that the pool's mu guards.
+func lockedValue[T any](p *Pool, field *T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return *field
@@ -246,7 +246,7 @@ func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err
 	}
 	unresponsive := map[*runnerConn]bool{} // runners that did not answer; do not wait for them again
 	for _, h := range list {
-		conn := locked(p, &h.conn)
+		conn := lockedValue(p, &h.conn)
 		if unresponsive[conn] {
 			continue
 		}
@@ -258,7 +258,7 @@ func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err
 }
 
 // IsStopping reports whether Stop was called. From that time on, no job starts.
-func (p *Pool) IsStopping() bool { return locked(p, &p.stopping) }
+func (p *Pool) IsStopping() bool { return lockedValue(p, &p.stopping) }
 
 // Stop ends the pool's work. The pool claims no further job, and running jobs may finish within the
 // timeout. Stop ends paused jobs immediately, because they would not finish. After the timeout, it ends the

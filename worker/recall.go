@@ -72,9 +72,9 @@ func queuePosition(j *queue.Job) wire.QueuePosition {
 		StartsBefore: j.StartPosition.Seq != j.Seq}
 }
 
-// recallingLocked reports whether a recall is in progress. This is so if the runner for new jobs has not
+// isRecallingLocked reports whether a recall is in progress. This is so if the runner for new jobs has not
 // answered all Drops, or if Run must still return a job that no runner has received.
-func (s *leases) recallingLocked() bool {
+func (s *leases) isRecallingLocked() bool {
 	return s.anyLocked(func(h *lease) bool {
 		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent
 	})

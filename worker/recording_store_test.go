@@ -138,9 +138,9 @@ func (s *recordingStore) isBlocking() bool {
 	return s.blocking
 }
 
-// reportsOf returns how often the pool has reported that a job ended, returned to the queue, and was
+// reportCounts returns how often the pool has reported that a job ended, returned to the queue, and was
 // cancelled.
-func (s *recordingStore) reportsOf(seq int64) (ended, released, cancelled int) {
+func (s *recordingStore) reportCounts(seq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, exchange := range s.exchanges {

@@ -282,7 +282,7 @@ func (l *loop) dismissIdle() {
 
 // RunnerConnected returns a channel that is closed when a runner connects. If a read has failed because a
 // connection was lost, the caller can then try again.
-func (p *Pool) RunnerConnected() <-chan struct{} { return locked(p, &p.runners.connectSignal) }
+func (p *Pool) RunnerConnected() <-chan struct{} { return lockedValue(p, &p.runners.connectSignal) }
 
 // heartbeat checks concurrently that runners from which no message has arrived for a while are alive. It
 // waits at most for heartbeatTimeout.

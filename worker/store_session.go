@@ -96,7 +96,7 @@ func (l *loop) claimInBackground(maxJobs, workers, recalls int) {
 func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	l.session.cancelClaim()
 	l.session.cancelClaim = nil
-	recalled := locked(l.Pool, &l.recallCount) != l.session.recallsAtClaim
+	recalled := lockedValue(l.Pool, &l.recallCount) != l.session.recallsAtClaim
 	switch {
 	case len(jobs) > 0 && recalled:
 		l.returnClaimed(jobs)
@@ -157,7 +157,7 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	conn := l.runners.currentLocked()
 	// Return the jobs if they may not start now. The runner may have died since the claim began, or a stop, a
 	// pause or a recall may have begun.
-	if conn == nil || !l.mayStartLocked() || l.leases.recallingLocked() {
+	if conn == nil || !l.mayStartLocked() || l.leases.isRecallingLocked() {
 		l.returnClaimed(jobs)
 		return
 	}
@@ -169,7 +169,7 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	for i := range jobs {
 		h := l.leases.addLocked(&jobs[i], phaseSent)
 		h.leaseLocation = leaseLocation{conn, conn.Dir}
-		frames = l.startFramesLocked(frames, &h.job)
+		frames = l.appendStartFramesLocked(frames, &h.job)
 	}
 	conn.Send(frames...)
 	failpoint.Hit("start-sent")
