@@ -18,16 +18,16 @@ import (
 // owner is the uid of the user who enqueued the jobs of these tests.
 const owner = 61300
 
-// newServiceWithStore returns a rig with default options and a new SQLite store.
-func newServiceWithStore(t testing.TB) *rig {
+// newStoreRig returns a rig with default options and a new SQLite store.
+func newStoreRig(t testing.TB) *rig {
 	t.Helper()
-	return newRigWithStore(t, rigOptions{})
+	return newStoreRigWith(t, rigOptions{})
 }
 
-// newRigWithStore is like newServiceWithStore, with options.
-func newRigWithStore(t testing.TB, o rigOptions) *rig {
+// newStoreRigWith is like newStoreRig, with options.
+func newStoreRigWith(t testing.TB, o rigOptions) *rig {
 	t.Helper()
-	o.home = runner.Location{Dir: t.TempDir()}
+	o.runnerLocation = runner.Location{Dir: t.TempDir()}
 	o.store = openStore(t)
 	return newRig(t, o)
 }
@@ -104,8 +104,8 @@ func namedJobs(word string, n int) []queue.Job {
 	return jobs
 }
 
-// outputFile writes an output file. The function chunks passes the file's chunks to its argument.
-func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
+// writeOutputFile writes an output file. The function chunks passes the file's chunks to its argument.
+func (s *rig) writeOutputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
 	t.Helper()
 	path := runner.OutputPath(s.RunnerLocation.Dir, ref)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -125,8 +125,8 @@ func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output
 	}
 }
 
-// outputBytes returns the content of an output file.
-func (s *rig) outputBytes(t *testing.T, ref string) []byte {
+// readOutputFile returns the content of an output file.
+func (s *rig) readOutputFile(t *testing.T, ref string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(runner.OutputPath(s.RunnerLocation.Dir, ref))
 	if err != nil {

@@ -66,7 +66,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 		return out, err
 	}
 	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
-	list, err := read(ctx, h.UserLimits, control.ClassManyJobs,
+	list, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
 		func() ([]store.GateState, error) { return h.Store.Gates(ctx, control.PeerFrom(ctx).UID, after) })
 	if err != nil {
 		return out, err
@@ -86,7 +86,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 	if err != nil {
 		return out, err
 	}
-	units, err := read(ctx, h.UserLimits, control.ClassManyJobs,
+	units, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
 		func() ([]control.GateView, error) { return h.localResources(ctx) })
 	if err != nil {
 		return out, err

@@ -18,7 +18,7 @@ import (
 // Logs implements control.API.
 func (h *API) Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
 	error) {
-	j, err := h.findFor(ctx, "logs", p.ID)
+	j, err := h.findJobFor(ctx, "logs", p.ID)
 	if err != nil {
 		return control.LogsEnd{}, err
 	}
@@ -128,7 +128,7 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 // last lines, it sends only the output up to l.searchedEnd.
 func (l *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	if l.searchedEnd == (output.Cursor{}) {
-		if l.searchedEnd, err = l.h.liveEnd(ctx, j.Seq); err != nil {
+		if l.searchedEnd, err = l.h.liveOutputEnd(ctx, j.Seq); err != nil {
 			return err
 		}
 	}
@@ -231,8 +231,8 @@ func (h *API) isRunning(ctx context.Context, j *queue.Job, n int) bool {
 	return n > j.StartedAttempts && h.Router.LeasedAttemptNumber(ctx, j) == n
 }
 
-// liveEnd returns the position after the last byte that a running attempt has printed.
-func (h *API) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
+// liveOutputEnd returns the position after the last byte that a running attempt has printed.
+func (h *API) liveOutputEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
 	chunk, ok, err := h.Router.ReadOutput(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
@@ -292,7 +292,7 @@ func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow 
 // says so.
 func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
 	each func(output.Chunk) error) error {
-	a, err := read(ctx, h.UserLimits, control.ClassOneJob,
+	a, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() (queue.Attempt, error) { return h.Store.Attempt(ctx, seq, n) })
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func (h *API) bestWaitingPriority(
 	if b, known := h.runNextBatches.recordRequest(name, now, jobs); known {
 		return b.bestWaiting, b.earlierJobs, nil
 	}
-	best, err = read(ctx, h.UserLimits, control.ClassOneJob,
+	best, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() (store.WaitingPriority, error) { return h.Store.BestWaitingPriority(ctx, uid) })
 	if err == nil && batch != "" {
 		h.runNextBatches.rememberFirst(name, runNextBatch{best, now, jobs})

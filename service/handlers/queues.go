@@ -48,7 +48,7 @@ func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (list []contr
 
 // listQueues returns all queues. The list includes the default queue even if it is empty.
 func (h *API) listQueues(ctx context.Context) (list []store.QueueState, err error) {
-	list, err = read(ctx, h.UserLimits, control.ClassOneJob,
+	list, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() ([]store.QueueState, error) { return h.Store.Queues(ctx) })
 	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
 		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
@@ -262,10 +262,10 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.Que
 }
 
 // A request that pauses a queue waits until the pool has returned those of its jobs that are claimed but not
-// started. recallTimeout limits the wait, and withdrawInterval is the time between two checks.
+// started. recallTimeout limits the wait, and recallPollInterval is the time between two checks.
 const (
-	recallTimeout    = 2 * time.Second
-	withdrawInterval = 5 * time.Millisecond
+	recallTimeout      = 2 * time.Second
+	recallPollInterval = 5 * time.Millisecond
 )
 
 // PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. A freeze is a pause
@@ -313,7 +313,7 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 		case <-timeoutCtx.Done():
 			// This is not an error: a runner that does not answer returns its unstarted jobs later.
 			return ctx.Err()
-		case <-time.After(withdrawInterval):
+		case <-time.After(recallPollInterval):
 		}
 	}
 }

@@ -427,7 +427,7 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.
 				return store.ErrScheduleChanged
 			}
 			for _, seq := range run.LeasedSeqs {
-				if err := h.endLeased(ctx, seq, uid); err != nil {
+				if err := h.endLeasedJob(ctx, seq, uid); err != nil {
 					return err
 				}
 			}
@@ -456,12 +456,12 @@ func (h *API) RecurringJobs() upkeep.RecurringJobs {
 			return h.Owners.UserNameOrEmpty(uid), c.MaxPending, c.MaxPendingPerUser, h.Quota.MaxBytesPerUser()
 		},
 		MakeRoomInQuota: h.Quota.MakeRoomInQuota,
-		EndJob:          h.endLeased,
+		EndJob:          h.endLeasedJob,
 	}
 }
 
-// endLeased cancels a leased job of a schedule and waits for its end. uid is the user that cancels it.
-func (h *API) endLeased(ctx context.Context, seq int64, uid int) error {
+// endLeasedJob cancels a leased job of a schedule and waits for its end. uid is the user that cancels it.
+func (h *API) endLeasedJob(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.Pool.Cancel(ctx, seq, uid); held || err != nil {
 		return err
 	}

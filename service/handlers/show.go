@@ -194,9 +194,9 @@ func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Vis
 // errNoID is the error of a request that must name a job but does not.
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
-// read calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the memory
-// and the work of one user's requests.
-func read[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass, f func() (R, error)) (r R,
+// readInSlot calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the
+// memory and the work of one user's requests.
+func readInSlot[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass, f func() (R, error)) (r R,
 	err error) {
 	err = s.RunInSlot(ctx, c, func() (err error) {
 		r, err = f()
@@ -211,13 +211,13 @@ func (h *API) findJob(ctx context.Context, id control.JobID) (queue.Job, error) 
 	if id == "" {
 		return queue.Job{}, errNoID
 	}
-	j, err := read(ctx, h.UserLimits, control.ClassOneJob,
+	j, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() (queue.Job, error) { return h.Guard.GetVisible(ctx, new(control.PeerFrom(ctx)), string(id)) })
 	return compactJob(&j), err
 }
 
-// findFor is like findJob, but also returns an error if the peer may not use the method on the job.
-func (h *API) findFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
+// findJobFor is like findJob, but also returns an error if the peer may not use the method on the job.
+func (h *API) findJobFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
 	j, err := h.findJob(ctx, id)
 	if err == nil {
 		err = h.Guard.CheckMayAct(new(control.PeerFrom(ctx)), method, &j)

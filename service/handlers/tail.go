@@ -85,7 +85,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	if err != nil || found {
 		return err
 	}
-	if l.searchedEnd, err = l.h.liveEnd(ctx, j.Seq); err != nil {
+	if l.searchedEnd, err = l.h.liveOutputEnd(ctx, j.Seq); err != nil {
 		return err
 	}
 	for tail := firstTailBytes; ; tail *= tailGrowthFactor {

@@ -13,7 +13,7 @@ import (
 // Attach implements control.API. See docs/decisions/0062.
 func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResult, error) {
 	peer := control.PeerFrom(ctx)
-	j, err := h.findFor(ctx, "attach", p.ID)
+	j, err := h.findJobFor(ctx, "attach", p.ID)
 	if err != nil {
 		return control.AttachResult{}, err
 	}
@@ -118,9 +118,9 @@ type terminalClient struct {
 	uid, pid int
 }
 
-// maxJoined is the maximum number of remembered processes. When it is reached, all processes are forgotten. The
-// next text that each of them types is then audited again.
-const maxJoined = 4096
+// maxTerminalClients is the maximum number of remembered processes. When it is reached, all processes are
+// forgotten. The next text that each of them types is then audited again.
+const maxTerminalClients = 4096
 
 // addIfNew records an attached process and reports whether it is new.
 func (t *terminalClients) addIfNew(j terminalClient) bool {
@@ -129,7 +129,7 @@ func (t *terminalClients) addIfNew(j terminalClient) bool {
 	if t.seenClients[j] {
 		return false
 	}
-	if t.seenClients == nil || len(t.seenClients) >= maxJoined {
+	if t.seenClients == nil || len(t.seenClients) >= maxTerminalClients {
 		t.seenClients = map[terminalClient]bool{}
 	}
 	t.seenClients[j] = true

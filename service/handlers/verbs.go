@@ -403,7 +403,7 @@ func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []
 
 // listRefs reads one page of references to the jobs that match a filter.
 func (h *API) listRefs(ctx context.Context, f store.Filter) (store.RefPage, error) {
-	return read(ctx, h.UserLimits, control.ClassManyJobs,
+	return readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
 		func() (store.RefPage, error) { return h.Store.ListRefs(ctx, f) })
 }
 

@@ -135,7 +135,7 @@ func (w *waitRequest) isDone() bool {
 
 // rereadCompact takes a read slot, reads a job again and returns it without its large fields.
 func (h *API) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := read(ctx, h.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return h.reread(ctx, old) })
+	j, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return h.reread(ctx, old) })
 	return compactJob(&j), err
 }
 

@@ -111,8 +111,8 @@ func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.Simulat
 
 // These are the maximum numbers of jobs and edges in a tree of dependencies.
 const (
-	maxNodes = 1000
-	maxEdges = 20_000
+	maxTreeJobs  = 1000
+	maxTreeEdges = 20_000
 )
 
 // Tree implements control.API.
@@ -146,7 +146,7 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 					e = edge{l.Seq, seq}
 				}
 				if !seen[l.Seq] {
-					if len(v.Nodes) == maxNodes {
+					if len(v.Nodes) == maxTreeJobs {
 						v.More = true
 						continue
 					}
@@ -159,7 +159,7 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 				if known[e] {
 					continue
 				}
-				if v.More = v.More || len(v.Edges) == maxEdges; len(v.Edges) < maxEdges {
+				if v.More = v.More || len(v.Edges) == maxTreeEdges; len(v.Edges) < maxTreeEdges {
 					known[e] = true
 					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, Condition: l.Condition.String(),
 						Status: dependencyTexts[l.Status]})
