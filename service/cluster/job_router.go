@@ -119,7 +119,7 @@ const maxRemoteWaits = 16
 // NewRemoteWaitLimiter returns the limiter for requests that wait for a job on another node.
 func NewRemoteWaitLimiter() *fair.Limiter { return fair.NewLimiter(fair.Bound{Max: maxRemoteWaits}) }
 
-// watchNode calls cancel with a nodeLost error once the node's lease has expired or the node was removed. It
+// watchNode calls cancel with a nodeLostError once the node's lease has expired or the node was removed. It
 // returns when ctx ends.
 func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error)) {
 	for {
@@ -130,24 +130,24 @@ func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error
 		}
 		list, err := r.NodeList.Nodes(ctx)
 		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && i < 0 {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
+			cancel(nodeLostError{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job was removed; another node takes over the job soon; then repeat the command")})
 		} else if err == nil && !list[i].LeaseValid {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
+			cancel(nodeLostError{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job, %s, does not answer; another node takes over the job soon; then repeat the command",
 				list[i].Name)})
 		}
 	}
 }
 
-// nodeLost says that a node was lost or removed while it was handling a request.
-type nodeLost struct{ error }
+// nodeLostError says that a node was lost or removed while it was handling a request.
+type nodeLostError struct{ error }
 
 // Unwrap returns the underlying error for package errors.
-func (e nodeLost) Unwrap() error { return e.error }
+func (e nodeLostError) Unwrap() error { return e.error }
 
 // IsNodeLost reports whether an error means that a node was lost or removed while it was handling a request.
-func IsNodeLost(err error) bool { return errors.As(err, new(nodeLost)) }
+func IsNodeLost(err error) bool { return errors.As(err, new(nodeLostError)) }
 
 // awaitTakeover waits until a live node, or no node, holds the lease of a job whose node was lost. It returns
 // false after the duration of a node lease or after an error.
