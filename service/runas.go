@@ -53,9 +53,9 @@ func (st *startup) chooseRunnerLocation() (runner.Location, error) {
 // ownedByRoot reports whether the service uses runners that run as root.
 func (r *ExternalRunners) ownedByRoot() bool { return r.SpawnSocket != "" && !r.SpawnsOwnAccount }
 
-// accountBy returns the account that jobs run as with the given settings. It returns an error if the
+// jobAccount returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
-func (st *startup) accountBy(set *config.Settings) (worker.Account, error) {
+func (st *startup) jobAccount(set *config.Settings) (worker.Account, error) {
 	a := st.directory.AccountOf(accounts.CurrentUser())
 	if !st.options.ExternalRunners.ownedByRoot() {
 		if err := checkRunAsSupported(set, &a); err != nil || accounts.CurrentUser() != 0 {

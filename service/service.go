@@ -195,7 +195,7 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 			GateRules:  &settings.GateRules{Store: q.store},
 			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: b.settings},
 		},
-		JobAccountFor: b.accountBy, ExamineStoreDir: examineStoreDir,
+		JobAccountFor: b.jobAccount, ExamineStoreDir: examineStoreDir,
 	}
 	if b.options.StartedOnDemand || b.options.Manager != nil {
 		d.LogFile = b.options.LogFile
@@ -256,7 +256,7 @@ func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service,
 	// errors are ignored.
 	os.RemoveAll(restoreTempDir(st.options.Paths))
 	st.settings.RecordStartConfig()
-	account, err := st.accountBy(&st.settings.Current().Settings)
+	account, err := st.jobAccount(&st.settings.Current().Settings)
 	if err != nil {
 		return nil, st.settingStartError("run_as", err)
 	}
