@@ -34,37 +34,38 @@ func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "r
 // EndRunnersTimeout returns how long EndRunners waits for the runners of a directory to end.
 func EndRunnersTimeout() time.Duration { return runner.StopGrace() + runnerEndMargin }
 
-// EndRunners ends the runners of a queue whose service is not running. Their jobs get SIGTERM and, after the
-// grace period, SIGKILL, as at a system shutdown. The results are kept for the next service. roots is the
-// directory of the runners that run as root; "" means the usual one. EndRunners returns the number of runners
-// that it ended.
-func EndRunners(p config.Paths, roots string) (ended int, err error) {
+// EndRunners ends the runners of a queue whose service is not running. Their jobs get SIGTERM and, after
+// the grace period, SIGKILL, as at a system shutdown. The results are kept for the next service. rootDir is
+// the directory of the runners that run as root; "" means the usual one. EndRunners returns the number of
+// runners that it ended.
+func EndRunners(p config.Paths, rootDir string) (ended int, err error) {
 	lock, err := lockDir(p.StateDir)
 	if err != nil {
 		return 0, err
 	}
 	defer lock.Close()
-	for _, h := range runnerLocations(p, roots) {
+	for _, h := range runnerLocations(p, rootDir) {
 		n, failed := h.EndAllRunners(EndRunnersTimeout())
 		ended, err = ended+n, errors.Join(err, failed)
 	}
 	return ended, err
 }
 
-// runnerLocations returns the locations of all runners of a service. roots is the directory of the runners
-// among them that run as root; "" means the usual one.
-func runnerLocations(p config.Paths, roots string) []runner.Location {
+// runnerLocations returns the locations of all runners of a service. rootDir is the directory of the
+// runners among them that run as root; "" means the usual one.
+func runnerLocations(p config.Paths, rootDir string) []runner.Location {
 	homes := []runner.Location{{Dir: cluster.RunnersDir(p)}}
-	if roots = cmp.Or(roots, rootRunnersDir(p)); roots != "" {
-		homes = append(homes, runner.Location{Dir: roots})
+	if rootDir = cmp.Or(rootDir, rootRunnersDir(p)); rootDir != "" {
+		homes = append(homes, runner.Location{Dir: rootDir})
 	}
 	return homes
 }
 
-// HasLiveRunners reports whether runners of a stopped service are alive. It ignores runners in directories that
-// the caller may not read. roots is the directory of the runners that run as root; "" means the usual one.
-func HasLiveRunners(p config.Paths, roots string) bool {
-	return slices.ContainsFunc(runnerLocations(p, roots), func(h runner.Location) bool {
+// HasLiveRunners reports whether runners of a stopped service are alive. It ignores runners in directories
+// that the caller may not read. rootDir is the directory of the runners that run as root; "" means the
+// usual one.
+func HasLiveRunners(p config.Paths, rootDir string) bool {
+	return slices.ContainsFunc(runnerLocations(p, rootDir), func(h runner.Location) bool {
 		dirs, _ := h.ListDirs()
 		return slices.ContainsFunc(dirs, func(dir string) bool {
 			lives, err := runner.IsAlive(dir)
@@ -76,16 +77,17 @@ func HasLiveRunners(p config.Paths, roots string) bool {
 // runnerEndMargin is how long EndRunners waits for a runner after the grace period of the runner's jobs.
 const runnerEndMargin = 10 * time.Second
 
-// RestoreResult describes a restored backup. PreviousFilesDir is the directory that now holds the queue's
-// previous files; "" if it had none.
+// RestoreResult describes a restored backup. Jobs and Outputs are the numbers of restored jobs and output
+// files. PreviousFilesDir is the directory that now holds the queue's previous files; "" if it had none.
 type RestoreResult struct {
 	Jobs             int64  `json:"jobs"`
 	Outputs          int64  `json:"outputs"`
 	PreviousFilesDir string `json:"aside"`
 }
 
-// Restore replaces a queue by a backup, and moves the queue's previous files to another directory. It fails if
-// a service or a runner uses the queue. It calls the function each with the number of bytes copied up to now.
+// Restore replaces a queue by the backup in file, and moves the queue's previous files to another
+// directory. It fails if a service or a runner uses the queue. It calls the function each with the number
+// of bytes copied up to now and the total number.
 func Restore(p config.Paths, file string, each func(done, total int64)) (done RestoreResult, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)

@@ -47,9 +47,9 @@ func (st *startup) bootstrapRoot() error {
 	return dropPrivileges(uid, gid)
 }
 
-// serviceIDs returns the uid of the service's account and the gid of the service's private group. It does not
-// use the account's primary group. Users join that group to submit jobs, and its members could read the
-// runners' files about all users' jobs.
+// serviceIDs returns the uid of the service's account and the gid of the service's private group. Users
+// join the account's primary group to submit jobs. If the service used that group, they could read the
+// runners' files about the jobs of all users.
 func serviceIDs() (uid, gid int, err error) {
 	var known accounts.Directory
 	u, err := known.UserByName(socket.ServiceAccount)

@@ -16,7 +16,7 @@ import (
 
 // Advice about a runner with an unknown pid never suggests to kill process 0, which would signal the user's own
 // process group.
-func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
+func TestEndRunnerAdviceNamesOnlyKnownProcess(t *testing.T) {
 	if got := doctor.EndRunnerAdvice(0); strings.ContainsAny(got, "0123456789") ||
 		strings.Contains(strings.ToLower(got), "kill") {
 		t.Errorf("of a runner whose process is unknown: %s", got)
@@ -26,9 +26,10 @@ func TestHowToEndNamesOnlyAKnownProcess(t *testing.T) {
 	}
 }
 
-// The directory of the runners that run as root is found by the state directory of the packaged service, even
-// if --dir names that directory. The runners of other services are found by their own directories.
-func TestRunnersToEndAreFound(t *testing.T) {
+// "service stop --runners" knows the directory of root's runners only for the state directory of the
+// packaged service. For other services that use such runners, the advice to end runners names the
+// directory.
+func TestAdviceNamesUnknownRunnerDir(t *testing.T) {
 	state := config.SystemPaths().StateDir
 	for _, c := range []struct{ state, roots, command, found string }{
 		{state, config.RunnerDir, "queuectl --dir " + state + " service stop --runners", config.RunnerDir},

@@ -39,12 +39,13 @@ type (
 )
 
 // storeOpener opens the store in the directory dir. It passes the parameter rank to the store.
-type storeOpener func(ctx context.Context, dir string, log *slog.Logger, rank orderOf) (store.Store, error)
+type storeOpener func(ctx context.Context, dir string, log *slog.Logger, rank orderFunc) (store.Store, error)
 
-// orderOf computes from the stored settings how the store ranks jobs.
-type orderOf = func([]store.Setting) (queue.Order, error)
+// orderFunc is a function that computes from the stored settings how the store ranks jobs.
+type orderFunc = func([]store.Setting) (queue.Order, error)
 
-func openSQLite(ctx context.Context, dir string, log *slog.Logger, rank orderOf) (store.Store, error) {
+// openSQLite is the storeOpener for a queue in files.
+func openSQLite(ctx context.Context, dir string, log *slog.Logger, rank orderFunc) (store.Store, error) {
 	if err := checkStoreFile(dir); err != nil {
 		return nil, err
 	}
@@ -57,20 +58,20 @@ type nodeIdentity = postgres.NodeConfig
 // postgresOpener returns an opener for the store in the database server at url. The opener ignores its
 // directory. m identifies this service among the nodes that share the store.
 func postgresOpener(url string, m nodeIdentity) storeOpener {
-	return func(ctx context.Context, _ string, log *slog.Logger, rank orderOf) (store.Store, error) {
+	return func(ctx context.Context, _ string, log *slog.Logger, rank orderFunc) (store.Store, error) {
 		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderFromSettings: rank, Node: m})
 	}
 }
 
 // rejectReadOnly is the storeOpener of read-only mode for a queue in a database server. It always returns an
 // error, since the database has its own tools for reading.
-func rejectReadOnly(context.Context, string, *slog.Logger, orderOf) (store.Store, error) {
+func rejectReadOnly(context.Context, string, *slog.Logger, orderFunc) (store.Store, error) {
 	return nil, queue.Errorf(queue.CodeWrongState,
 		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
 			"queuectl service start")
 }
 
 // openReadOnly opens the store in a directory read-only. No service may be using the directory.
-func openReadOnly(_ context.Context, dir string, log *slog.Logger, rank orderOf) (store.Store, error) {
+func openReadOnly(_ context.Context, dir string, log *slog.Logger, rank orderFunc) (store.Store, error) {
 	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: rank})
 }

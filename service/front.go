@@ -10,17 +10,17 @@ import (
 type frontEnd struct {
 	server       *control.Server
 	api          *handlers.API
-	stopRequests <-chan bool
+	stopRequests <-chan bool // a value requests a stop; true keeps the jobs running
 }
 
 // newFrontEnd returns the parts that answer requests on an open socket.
 func newFrontEnd(s *Service) *frontEnd {
 	stop := make(chan bool, 1)
 	f := &frontEnd{stopRequests: stop}
-	// The web page is closed until ApplyWebSettings opens it below.
-	as := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
+	// f.server is set below. The web page calls clientAs only after ApplyWebSettings has opened the page.
+	clientAs := func(p control.Peer) *control.Client { return f.server.ClientAs(p) }
 	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
-		Endpoint: s, ClientAs: as, WebListeners: s.webListeners, StopRequests: stop,
+		Endpoint: s, ClientAs: clientAs, WebListeners: s.webListeners, StopRequests: stop,
 		BeforeReload: s.notifyReloading, AfterReload: s.notifyReloaded,
 	})
 	if unknown := s.Rights.UnknownNamesMessage(); unknown != "" {
@@ -33,7 +33,7 @@ func newFrontEnd(s *Service) *frontEnd {
 	if s.options.AllowSlowReaders {
 		f.server.StreamReadTimeout = 0
 	}
-	f.api.ApplyWebSettings()
+	f.api.ApplyWebSettings() // opens the web page if the settings say so
 	return f
 }
 

@@ -14,13 +14,14 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// blockingStore is a store that blocks in PreviousSession until unblock is closed.
+// blockingStore is a store whose method PreviousSession closes callSignal and then waits until unblock is
+// closed.
 type blockingStore struct {
 	store.Store
 	callSignal, unblock chan struct{}
 }
 
-// PreviousSession returns the work that an earlier service has left.
+// PreviousSession implements store.Session.
 func (s blockingStore) PreviousSession(ctx context.Context) (store.PreviousSession, error) {
 	close(s.callSignal)
 	select {
@@ -31,8 +32,8 @@ func (s blockingStore) PreviousSession(ctx context.Context) (store.PreviousSessi
 	}
 }
 
-// A service notifies its manager that it listens before it has adopted the jobs of an earlier service. It
-// answers requests that arrive before that after the adoption.
+// A service notifies its manager that it listens before it has adopted the jobs of an earlier service.
+// Requests that arrive during the adoption are answered after it.
 func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	dir, err := os.MkdirTemp("", "qm") // a directory with a short name, since the path of a socket is limited
 	if err != nil {

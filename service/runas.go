@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// runnerPolicy returns the policy for runners that run as root. The policy decides as which accounts they may
-// run jobs. It returns nil if the service starts runners of the same account.
+// runnerPolicy returns the policy for runners that run as root. The policy says as which accounts these
+// runners may run jobs. runnerPolicy returns nil if the service uses no such runners.
 func (st *startup) runnerPolicy() *launcher.Accounts {
 	r := &st.options.ExternalRunners
 	if !r.ownedByRoot() {
@@ -53,9 +53,9 @@ func (st *startup) chooseRunnerLocation() (runner.Location, error) {
 // ownedByRoot reports whether the service uses runners that run as root.
 func (r *ExternalRunners) ownedByRoot() bool { return r.SpawnSocket != "" && !r.SpawnsOwnAccount }
 
-// accountBy returns the account that jobs run as with the given settings. It returns an error if the
+// jobAccount returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
-func (st *startup) accountBy(set *config.Settings) (worker.Account, error) {
+func (st *startup) jobAccount(set *config.Settings) (worker.Account, error) {
 	a := st.directory.AccountOf(accounts.CurrentUser())
 	if !st.options.ExternalRunners.ownedByRoot() {
 		if err := checkRunAsSupported(set, &a); err != nil || accounts.CurrentUser() != 0 {

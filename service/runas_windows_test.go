@@ -39,7 +39,7 @@ func TestRunAsOnWindows(t *testing.T) {
 			if runAs == "" && (set.RunAs != want || s.settings.Current().Origin("run_as") != config.FromDefault) {
 				t.Errorf("the default is %s, want %s", set.RunAs, want)
 			}
-			a, err := s.accountBy(set)
+			a, err := s.jobAccount(set)
 			if why == "" && (err != nil || a.User != me.Username) || why != "" &&
 				(!errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), why)) {
 				t.Errorf("%s: %+v, %v", runAs, a, err)

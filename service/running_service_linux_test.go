@@ -32,6 +32,7 @@ import (
 // runnerWord is the argument that makes this test binary act as a runner.
 const runnerWord = "runner-of-a-test"
 
+// init makes this process a runner if its first argument is runnerWord.
 func init() {
 	if len(os.Args) > 1 && os.Args[1] == runnerWord {
 		if err := serveRunner(os.Args[2:]); err != nil {
@@ -75,33 +76,35 @@ func serveRunner(words []string) error {
 type runningService struct {
 	testing.TB
 	*control.Client
-	places          config.Paths
+	paths           config.Paths
 	open            storeOpener
 	concurrentCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
 	stop            context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
 	requestStop     context.CancelFunc      // requests a stop
 	endsJobs        bool                    // stopping the service ends its jobs
-	exit            chan error
+	exit            chan error              // receives the error with which Run has ended
 }
 
 // start starts the service and returns once it answers.
 func (w *runningService) start() {
 	w.Helper()
-	w.startWithin(500)
+	w.startWithRetries(500)
 }
 
-func (w *runningService) startWithin(tries int) {
+// startWithRetries starts the service. If another process still holds the lock or the socket, it tries
+// again. retries limits the number of these further tries.
+func (w *runningService) startWithRetries(retries int) {
 	w.Helper()
 	log, err := os.Create(filepath.Join(w.TempDir(), "log"))
 	if err != nil {
 		w.Fatal(err)
 	}
-	of, stop := context.WithCancelCause(context.Background())
-	ctx, halt := context.WithCancel(session.MarkSession(of))
+	sessionCtx, stop := context.WithCancelCause(context.Background())
+	ctx, halt := context.WithCancel(session.MarkSession(sessionCtx))
 	w.stop, w.requestStop, w.exit = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
-		Paths: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
+		Paths: w.paths, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
 		Version:       "test",
 		RunnerCommand: []string{os.Args[0], runnerWord}, LogFile: log, OnReady: func() { close(ready) }, openLocal: w.open,
 		OnConcurrencyLimit: func() { w.concurrentCalls.Add(1) },
@@ -111,19 +114,19 @@ func (w *runningService) startWithin(tries int) {
 	case <-ready:
 	case err := <-w.exit:
 		// Retry: a child process that another test has just forked may still hold the lock or the socket.
-		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
+		if retries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
 			strings.Contains(err.Error(), "another process already listens there")) {
 			time.Sleep(20 * time.Millisecond)
-			w.startWithin(tries - 1)
+			w.startWithRetries(retries - 1)
 			return
 		}
-		w.exit <- nil // end receives this value
+		w.exit <- nil // the method end receives this value
 		said, _ := os.ReadFile(log.Name())
 		w.Fatalf("it ended: %v\n%s", err, said)
 	case <-time.After(20 * time.Second):
 		w.Fatal("it does not start")
 	}
-	w.Client = control.NewClient(w.places.Socket)
+	w.Client = control.NewClient(w.paths.Socket)
 }
 
 // end stops the service. Its jobs continue to run if endsJobs is false.
@@ -141,7 +144,7 @@ func (w *runningService) end() {
 func (w *runningService) endRunners() {
 	w.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		_, err := EndRunners(w.places, "")
+		_, err := EndRunners(w.paths, "")
 		if err == nil {
 			return
 		}
@@ -190,7 +193,7 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := &runningService{TB: t, places: config.PathsIn(dir), open: open}
+			w := &runningService{TB: t, paths: config.PathsIn(dir), open: open}
 			w.start()
 			t.Cleanup(func() {
 				w.end()
@@ -202,8 +205,8 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 	}
 }
 
-// command returns the spec of a job without retries.
-func command(id, line string) queue.Spec {
+// commandSpec returns the spec of a job without retries.
+func commandSpec(id, line string) queue.Spec {
 	none := int64(0)
 	return queue.Spec{ID: &id, Command: &line, MaxRetries: &none}
 }
@@ -245,7 +248,7 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 	}
 }
 
-// apply applies a verb to a job.
+// apply calls do, a method of the client such as Cancel, for one job.
 func (w *runningService) apply(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
 	w.Helper()
 	got, err := do(w.Context(), control.Selection{IDs: control.JobIDs{id}})
@@ -258,8 +261,8 @@ func (w *runningService) apply(do func(context.Context, control.Selection) (cont
 func TestServiceRunsJobs(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
-		w.enqueue(command("good", "echo one; echo two >&2"))
-		bad := command("bad", "echo tried; exit 3")
+		w.enqueue(commandSpec("good", "echo one; echo two >&2"))
+		bad := commandSpec("bad", "echo tried; exit 3")
 		one, wait := int64(1), 0.01
 		bad.MaxRetries, bad.BackoffBase = &one, &wait
 		w.enqueue(bad)
@@ -311,7 +314,7 @@ func TestServiceAppliesVerbs(t *testing.T) {
 		ctx := w.Context()
 		later := time.Hour
 		for _, id := range []string{"held", "cancelled", "removed"} {
-			s := command(id, "echo "+id)
+			s := commandSpec(id, "echo "+id)
 			s.Delay = &later
 			w.enqueue(s)
 		}
@@ -339,7 +342,7 @@ func TestServiceAppliesVerbs(t *testing.T) {
 		}
 
 		for _, id := range []string{"ended", "again", "signalled"} {
-			w.enqueue(command(id, "echo begun; sleep 60"))
+			w.enqueue(commandSpec(id, "echo begun; sleep 60"))
 			w.waitForState(id, "processing")
 		}
 		w.apply(w.Cancel, "ended")
@@ -372,7 +375,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		}
 		part := func(from, n int) (list []queue.Spec) {
 			for i := range n {
-				s := command(fmt.Sprintf("j%d", from+i), "true")
+				s := commandSpec(fmt.Sprintf("j%d", from+i), "true")
 				s.Labels = map[string]string{"part": fmt.Sprint(from)}
 				list = append(list, s)
 			}
@@ -434,7 +437,7 @@ func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
 		gate := filepath.Join(w.TempDir(), "gate")
-		w.enqueue(command("long", "echo begun; until [ -e "+gate+" ]; do sleep 0.02; done; exit 7"))
+		w.enqueue(commandSpec("long", "echo begun; until [ -e "+gate+" ]; do sleep 0.02; done; exit 7"))
 		before := w.waitForState("long", "processing")
 		if v, err := w.ConfigSet(ctx, control.ConfigSet{Key: "priority", Value: "7"}); err != nil || v.Origin != "stored" {
 			w.Fatalf("set: %+v, %v", v, err)

@@ -61,8 +61,8 @@ type Options struct {
 	// runners.
 	ExternalRunners ExternalRunners
 	StartedOnDemand bool // a client started the service on demand
-	// InheritedRestrictions names restrictions that the service inherited from the program that started it on
-	// demand and could not remove.
+	// InheritedRestrictions names restrictions that the service inherited from the program that started it
+	// on demand. The service could not remove these restrictions.
 	InheritedRestrictions []string
 	// BootAdvice returns advice on how to make the service start at boot, or "" if it already does. It is
 	// nil if that is unknown.
@@ -195,7 +195,7 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 			GateRules:  &settings.GateRules{Store: q.store},
 			Quota:      &settings.Quota{Maintainer: files, Store: q.store, Settings: b.settings},
 		},
-		JobAccountFor: b.accountBy, ExamineStoreDir: examineStoreDir,
+		JobAccountFor: b.jobAccount, ExamineStoreDir: examineStoreDir,
 	}
 	if b.options.StartedOnDemand || b.options.Manager != nil {
 		d.LogFile = b.options.LogFile
@@ -256,7 +256,7 @@ func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service,
 	// errors are ignored.
 	os.RemoveAll(restoreTempDir(st.options.Paths))
 	st.settings.RecordStartConfig()
-	account, err := st.accountBy(&st.settings.Current().Settings)
+	account, err := st.jobAccount(&st.settings.Current().Settings)
 	if err != nil {
 		return nil, st.settingStartError("run_as", err)
 	}

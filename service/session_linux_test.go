@@ -18,7 +18,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			w.end()
 			w.endsJobs = true
 			w.start()
-			ignoring := command("deaf", "trap '' TERM; echo begun; while :; do sleep 1; done")
+			ignoring := commandSpec("deaf", "trap '' TERM; echo begun; while :; do sleep 1; done")
 			hour := time.Hour
 			ignoring.KillAfter = &hour
 			w.enqueue(ignoring)
@@ -71,7 +71,7 @@ func TestClosedWindowLeavesJobs(t *testing.T) {
 		w.end()
 		w.endsJobs = true
 		w.start()
-		w.enqueue(command("stays", "echo begun; while :; do sleep 1; done"))
+		w.enqueue(commandSpec("stays", "echo begun; while :; do sleep 1; done"))
 		before := w.waitForState("stays", "processing")
 		w.stop(session.ErrConsoleClosed)
 		w.exit <- <-w.exit

@@ -31,9 +31,9 @@ func holdLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// newServiceWithAccess returns a service with the given [access] settings, and its log. The service runs no
-// jobs.
-func newServiceWithAccess(t *testing.T, access map[string]string) (*startup, *bytes.Buffer) {
+// newStartupWithAccess returns the startup of a service with the given [access] settings, and the log of that
+// service.
+func newStartupWithAccess(t *testing.T, access map[string]string) (*startup, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
 	b, err := readStartup(Options{Paths: config.Paths{SettingsFile: `C:\q.toml`,
@@ -52,7 +52,7 @@ func newServiceWithAccess(t *testing.T, access map[string]string) (*startup, *by
 // Accounts that have a right in [access] can connect to the pipe, but cannot create it. The system,
 // administrators and the service's own account can connect too. Unknown names are reported.
 func TestPipeAdmitsAccountsWithARight(t *testing.T) {
-	s, log := newServiceWithAccess(t, map[string]string{
+	s, log := newStartupWithAccess(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513",
 		"access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
 	})
@@ -76,7 +76,7 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("an unknown number is not reported: %s", log.String())
 	}
-	if s, _ := newServiceWithAccess(t,
+	if s, _ := newStartupWithAccess(t,
 		nil); len(s.rights.CurrentAccess().Users)+len(s.rights.CurrentAccess().Groups) != 0 {
 		t.Errorf("a user's own service admits others: %+v", s.rights.CurrentAccess())
 	}
@@ -85,7 +85,7 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 // The system, elevated administrators and the service's own user have all rights. An administrator that is
 // not elevated has only the rights in [access].
 func TestRightsByAccount(t *testing.T) {
-	s, _ := newServiceWithAccess(t, map[string]string{"access.submit": "@S-1-5-32-545",
+	s, _ := newStartupWithAccess(t, map[string]string{"access.submit": "@S-1-5-32-545",
 		"access.read": "S-1-5-21-1-2-3-1104"})
 	for _, c := range []struct {
 		peer control.Peer
@@ -110,7 +110,7 @@ func TestRightsByAccount(t *testing.T) {
 
 // A change of [access] applies to the pipe immediately.
 func TestChangedAccessHoldsForThePipe(t *testing.T) {
-	s, log := newServiceWithAccess(t, nil)
+	s, log := newStartupWithAccess(t, nil)
 	perms, err := s.socketPerms(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,8 @@ type startup struct {
 	drainState *cluster.DrainState
 	pauses     *settings.PauseOfAllJobs
 	programs   []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
-	// launcher is the launcher that this service started as root. Its PID is zero if the service started none.
+	// launcher is the process that starts runners as root, if this service started such a process while it
+	// was root. Otherwise its PID is zero.
 	launcher          runner.Launcher
 	boundSocket       *socket.Listener // the control socket, if it was bound while the service was root
 	socket            *socket.Listener // the control socket; nil until it is open
@@ -90,7 +91,7 @@ func readStartup(o Options) (*startup, error) {
 	return b, nil
 }
 
-// openStore opens the store and takes the settings stored in it. If the node's identity was copied from
+// openStore opens the store and applies the settings stored in it. If the node's identity was copied from
 // another state directory, openStore creates a new identity and opens the store again.
 func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 	q, err = st.tryOpenStore(ctx)
@@ -102,6 +103,7 @@ func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
 	return q, err
 }
 
+// tryOpenStore is like openStore, but returns errCopied if the node's identity was copied.
 func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
 	open := st.options.openLocal
 	url, err := st.settings.Current().StoreURL()

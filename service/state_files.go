@@ -134,6 +134,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	return s.writeStoreFile(now)
 }
 
+// writeStoreFile writes the file cluster.StoreFileName. database is the server database, or "" for a store
+// in files.
 func (s *Service) writeStoreFile(database string) error {
 	if database != "" {
 		database += "\n"
@@ -141,9 +143,10 @@ func (s *Service) writeStoreFile(database string) error {
 	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreFileName), []byte(database), 0o600)
 }
 
-// recordOlderOutputs records that a new queue starts in a directory that contains output files of an earlier
-// queue, for example because that queue's database was moved away. A queue in which no job was ever enqueued is
-// new and owns no output files.
+// recordOlderOutputs records that a new queue starts in a directory that contains output files of an
+// earlier queue, for example because that queue's database was moved away. A queue in which no job was ever
+// enqueued is new and owns no output files. recordOlderOutputs writes the store file again, so that its
+// modification time is later than that of these output files.
 func (s *Service) recordOlderOutputs(database string) error {
 	if s.Store.Counts().EnqueuedTotal > 0 {
 		return nil

@@ -20,14 +20,14 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// startWithHook returns a running service, and its store, which calls hook at each call.
+// startWithHook returns a running service and its store. At each call of a method, the store calls hook.
 func startWithHook(t *testing.T, hook faultstore.Hook) (*runningService, *faultstore.Store) {
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var calls *faultstore.Store
-	w := &runningService{TB: t, places: config.PathsIn(dir),
+	w := &runningService{TB: t, paths: config.PathsIn(dir),
 		open: func(ctx context.Context, dir string, log *slog.Logger,
 			orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 			s, err := openSQLite(ctx, dir, log, orderOf)
@@ -65,7 +65,7 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w, calls := startWithHook(t, nil)
 			gate := filepath.Join(t.TempDir(), "gate")
-			spec := command("a", "until [ -e "+gate+" ]; do sleep 0.01; done; exit "+c.exit)
+			spec := commandSpec("a", "until [ -e "+gate+" ]; do sleep 0.01; done; exit "+c.exit)
 			spec.BackoffBase, spec.MaxRetries = new(3600.0), new(int64(1))
 			w.enqueue(spec)
 			w.waitForState("a", queue.Processing.String())
@@ -92,8 +92,8 @@ func TestVerbSkipsJobsThatEndedSinceTheirSelection(t *testing.T) {
 	}
 }
 
-// The store receives the node's name before the first request for a job.
-func TestTheStoreKnowsItsNode(t *testing.T) {
+// The store receives the node's name. By default, this is the name of the host.
+func TestStoreReceivesNodeName(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 10)
 	startWithHook(t, func(_ context.Context, c faultstore.Call) error {
@@ -141,7 +141,7 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 		id := fmt.Sprint("j", i)
 		ids = append(ids, id)
 		retry("enqueue", func() error {
-			_, err := w.Enqueue(t.Context(), control.Enqueue{Spec: command(id, "echo "+id+" >>"+ran), Key: id})
+			_, err := w.Enqueue(t.Context(), control.Enqueue{Spec: commandSpec(id, "echo "+id+" >>"+ran), Key: id})
 			return err
 		})
 	}
@@ -170,7 +170,7 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 func TestRequeuedJobHasEndedAgain(t *testing.T) {
 	t.Parallel()
 	w, calls := startWithHook(t, nil)
-	w.enqueue(command("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
+	w.enqueue(commandSpec("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
 	w.waitForState("a", queue.Processing.String())
 	calls.SetHook(func(_ context.Context, call faultstore.Call) error {
 		if j, err := calls.Store.Get(t.Context(), "a"); call.Method == "Get" && (err != nil || j.StartedAttempts > 0) {

@@ -4,4 +4,5 @@ package service
 
 import "time"
 
+// monotonic returns 0, because the time is only needed for systemd, which runs on Linux.
 func monotonic() time.Duration { return 0 }

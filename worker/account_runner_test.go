@@ -42,7 +42,7 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 			misbehave(accountRunner)
 			accountRunner.mu.Unlock()
 			f := newRunner(t, root, "first")
-			p := run(t, s, root, 1)
+			p := runPool(t, s, root, 1)
 			waitUntil(t, "the pool has connected to the account's runner", func() bool {
 				accountRunner.mu.Lock()
 				defer accountRunner.mu.Unlock()
@@ -51,7 +51,7 @@ func TestAccountRunnerCannotBlockPool(t *testing.T) {
 			f.sync()
 			s.enqueue(0)
 			start, _ := awaitFrame[*wire.Start](t, f, 1)
-			f.send(succeeded(start.Lease, longRun))
+			f.send(successResult(start.Lease, longRun))
 			s.awaitState(1, queue.Completed)
 			check(t, "workers", len(p.ListWorkers(t.Context())), 1)
 		})
@@ -75,7 +75,7 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newRunner(t, root, "first")
-	run(t, s, root, 1)
+	runPool(t, s, root, 1)
 	// Job 1 has returned to the queue, because no runner can have started it. So it is claimed again.
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
 	if start.Lease == lease(1) {
@@ -84,7 +84,7 @@ func TestUnknownRunnersOfAccountAreIgnored(t *testing.T) {
 	unknownRunner.mu.Lock()
 	check(t, "connections to the unknown runner", unknownRunner.epochs, []int64(nil))
 	unknownRunner.mu.Unlock()
-	f.send(succeeded(start.Lease, longRun))
+	f.send(successResult(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
 	check(t, "attempts", s.job(1).StartedAttempts, 1)
 }

@@ -27,7 +27,7 @@ func (l *loop) claimCapacityLocked() int {
 	}
 	l.claimsPausedUntil = time.Time{}
 	workers := l.usableWorkerCountLocked()
-	if workers == 0 || !l.mayStartLocked() || l.leases.recallingLocked() || l.runners.currentLocked() == nil {
+	if workers == 0 || !l.mayStartLocked() || l.leases.isRecallingLocked() || l.runners.currentLocked() == nil {
 		return 0
 	}
 	prefetch := 0
@@ -53,9 +53,8 @@ func (p *Pool) stuckWorkerCountLocked() (n int) {
 }
 
 // stuckWorkerCountOfLocked returns how many workers of one runner are occupied by processes that survive
-// SIGKILL. A runner that has switched to another account may send false reports, so its reports have little
-// effect. If the runner gets no new jobs, they are ignored. If it gets new jobs, they occupy all workers
-// except one at most.
+// SIGKILL. A runner that has switched to another account may send false reports. So if this runner gets no
+// new jobs, its reports do not count. If it gets new jobs, its reports leave at least one worker free.
 func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.Dir):
@@ -76,8 +75,8 @@ func (p *Pool) usableWorkerCountLocked() int {
 	return max(atLeast, p.wantedWorkers-p.stuckWorkerCountLocked())
 }
 
-// learnFromResultLocked updates the state on which later claims depend from a result. This state says
-// whether the machine lacks resources, how long jobs run, and for which users the starts of programs hang.
+// learnFromResultLocked uses a result to update the state that limits later claims: whether the machine
+// lacks resources, how long jobs run, and for which users the starts of programs hang.
 func (l *loop) learnFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.Shortage:
@@ -119,7 +118,7 @@ func (s *shortageTracker) recordFailedStart(seq int64, now time.Time) bool {
 	return machineWide
 }
 
-// maxStartErrBytes is the maximum length of the error in ThrottleReason, in bytes of JSON.
+// maxStartErrBytes is the maximum length, in bytes of JSON, of the error that ThrottleReason contains.
 const maxStartErrBytes = 400
 
 // pauseClaimsLocked pauses claims because a job failed to start with this error. While starts keep failing,
@@ -133,8 +132,8 @@ func (l *loop) pauseClaimsLocked(startErr string) {
 	}
 }
 
-// updateMeanRunTime adds the run time of an attempt to the mean of recent run times. Its weight is a
-// quarter.
+// updateMeanRunTime adds the run time of an attempt to the mean of recent run times. The attempt counts for
+// a quarter of the new mean.
 func (l *loop) updateMeanRunTime(r *wire.Result) {
 	run := time.Duration(r.EndedAtMillis-r.StartedAtMillis) * time.Millisecond
 	run = max(run, time.Millisecond/2)
@@ -154,7 +153,7 @@ func (p *Pool) ThroughputPerMinute() int {
 func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.endedRates.sums(time.Now())
+	return p.endedRates.sumsByQueue(time.Now())
 }
 
 // endedRates counts the attempts that ended in the last minute, in total and by queue.
@@ -167,6 +166,7 @@ type endedRates struct {
 // minuteCounts holds one count per second. The index is the Unix second modulo 60.
 type minuteCounts [60]int
 
+// sum returns the sum of all counts.
 func (c *minuteCounts) sum() (sum int) {
 	for _, n := range c {
 		sum += n
@@ -203,8 +203,8 @@ func (r *endedRates) sum(now time.Time) int {
 	return r.total.sum()
 }
 
-// sums returns the number of ended attempts per queue in the minute before now.
-func (r *endedRates) sums(now time.Time) map[string]int {
+// sumsByQueue returns the number of ended attempts per queue in the minute before now.
+func (r *endedRates) sumsByQueue(now time.Time) map[string]int {
 	r.discardOld(now)
 	sums := map[string]int{}
 	for queueName, counts := range r.byQueue {

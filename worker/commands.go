@@ -19,9 +19,9 @@ var ErrAttemptStarted = errors.New("the job is running")
 // another way.
 var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued")
 
-// Cancel cancels a leased job on behalf of the user uid: a job that this pool has claimed. It waits until
-// the cancellation is recorded or, if the attempt ends by itself first, until that end is recorded. It
-// returns false if the job is not leased.
+// Cancel cancels a leased job (a job that this pool has claimed) on behalf of the user with this uid. It
+// waits until the cancellation is recorded or, if the attempt ends by itself first, until that end is
+// recorded. It returns false if the job is not leased.
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	leased, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
 	if errors.Is(err, ErrAttemptStarted) {
@@ -31,15 +31,15 @@ func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return leased, err
 }
 
-// Requeue ends the attempt of a leased job on behalf of the user uid, and returns the job to the queue. It
-// waits until the return is recorded. If the attempt ends in another way first, it returns ErrAttemptEnded.
-// It returns false if the job is not leased.
+// Requeue ends the attempt of a leased job on behalf of the user with this uid, and returns the job to the
+// queue. It waits until the return is recorded. If the attempt ends in another way first, it returns
+// ErrAttemptEnded. It returns false if the job is not leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	h, err := p.endAttempt(ctx, seq, queue.EndStopped, uid, "requeue")
 	if h == nil || err != nil {
 		return h != nil, err
 	}
-	if locked(p, &h.phase) != phaseReturned {
+	if lockedValue(p, &h.phase) != phaseReturned {
 		err = ErrAttemptEnded
 	}
 	return true, err
@@ -67,7 +67,7 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 	}
 	a := &pendingChange{Change: c, answer: make(chan error, 1)}
 	h.pendingChanges = append(h.pendingChanges, a)
-	if len(h.pendingChanges) == 1 { // this is the first change; for a later one, the Drop was already sent
+	if len(h.pendingChanges) == 1 { // for a later change, the Drop frame was already sent
 		p.sendDropLocked(h)
 	}
 	p.mu.Unlock()
@@ -80,8 +80,8 @@ func (p *Pool) ChangeUnstarted(ctx context.Context, seq int64, c store.Change) (
 	return answered || err != nil, err
 }
 
-// ReturnUnstarted returns a leased job that has not started to the queue, without another change. It waits
-// until the return is stored. If the attempt has started, ReturnUnstarted returns ErrAttemptStarted.
+// ReturnUnstarted returns a leased job to the queue if the job has not started. It waits until the return
+// is stored. If the attempt has started, ReturnUnstarted returns ErrAttemptStarted.
 func (p *Pool) ReturnUnstarted(ctx context.Context, seq int64) error {
 	edit := func(*queue.Job) error { return store.ErrStateChanged }
 	_, err := p.ChangeUnstarted(ctx, seq, store.Change{Verb: queue.VerbEdit, Edit: edit})
@@ -142,7 +142,7 @@ func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb strin
 	}
 }
 
-// sendDropLocked takes a job that has not started back from its runner.
+// sendDropLocked takes a job back from its runner if the job has not started.
 func (p *Pool) sendDropLocked(h *lease) {
 	switch {
 	case h.phase.neverSent():
@@ -209,9 +209,9 @@ func (p *Pool) WatchEnd(seq int64) (stop func()) {
 	}
 }
 
-// ReadOutput reads the output of a running job after the position cursor. If wait is true, it waits until
-// there is output or the lease ends. If wait is false and the runner does not answer, it returns an error
-// that names the runner.
+// ReadOutput reads the output of a running job that follows a position. cursor holds this position in
+// stdout and in stderr (output.Cursor). If wait is true, ReadOutput waits until there is output or the
+// lease ends. If wait is false and the runner does not answer, it returns an error that names the runner.
 //
 // ok is false if the job's runner is not connected or the lease has ended. If the lease has ended, the
 // store has the output or will get it, or the job runs under another lease.
@@ -237,8 +237,8 @@ func (p *Pool) ReadOutput(ctx context.Context, seq int64, cursor [2]int64, wait 
 	chunk, err = conn.ReadOutput(readCtx, h.wireLease(), cursor, leaseDone)
 	switch {
 	case errors.Is(err, runner.ErrNoReply):
-		// This is not an error: the caller reads the job's state from the store, or waits for the next connection
-		// with RunnerConnected.
+		// This is not an error: the caller reads the job's state from the store, or uses RunnerConnected to
+		// wait for the next connection.
 		return nil, false, nil
 	case err != nil && ctx.Err() == nil:
 		return nil, false, p.unresponsiveError(conn.HelloReply.PID, h)

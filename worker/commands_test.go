@@ -17,7 +17,7 @@ import (
 
 // callResult contains the results of Cancel or a similar call.
 type callResult struct {
-	leased bool
+	leased bool // the first result; for most calls, whether the job is leased
 	err    error
 }
 
@@ -55,9 +55,9 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Cancelled, "")
-	ended, released, cancelled := s.reportsOf(1)
+	ended, released, cancelled := s.reportCounts(1)
 	check(t, "ended, released, cancelled", []int{ended, released, cancelled}, []int{0, 0, 1})
-	check(t, "killed", len(received[*wire.Kill](f)), 0)
+	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
 }
 
 // Cancel ends a running job with the kill_after of that job. It returns only after the end is stored.
@@ -68,7 +68,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
 	release := s.blockSettlements()
-	end := succeeded(lease(1), longRun)
+	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	waitUntil(t, "the settlement has begun", s.isBlocking)
@@ -77,7 +77,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Cancelled, queue.ReasonCancelled)
 	s.checkEndedBy(1, 7, "cancel")
-	check(t, "dropped", len(received[*wire.Drop](f)), 0)
+	check(t, "dropped", len(receivedFrames[*wire.Drop](f)), 0)
 }
 
 // If a job starts while Cancel tries to take it back, Cancel kills the job.
@@ -92,7 +92,7 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
 	checkUnanswered(t, answer, "before the end")
-	end := succeeded(lease(1), longRun)
+	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
@@ -110,7 +110,7 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	cancel()
 	leased, err := p.Cancel(ended, 1, 7)
 	check(t, "answer to the caller whose context ended", callResult{leased, err}, callResult{true, context.Canceled})
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 	s.checkState(1, queue.Completed, "")
 	check(t, "answer of a job that is not leased", receive(t, "an answer", cancelAsync(p, 1)), callResult{false, nil})
@@ -125,13 +125,13 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 	check(t, "watched lease", watch.Lease, lease(1))
 	p.WatchEnd(2)
 	p.WatchEnd(3)()
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	watch, _ = awaitFrame[*wire.ReportImmediately](t, f, 2)
 	check(t, "watched lease", watch.Lease, lease(2))
 	s.awaitState(2, queue.Processing)
-	f.send(succeeded(lease(2), longRun))
+	f.send(successResult(lease(2), longRun))
 	s.awaitState(3, queue.Processing)
-	check(t, "number of watches", len(received[*wire.ReportImmediately](f)), 2)
+	check(t, "number of watches", len(receivedFrames[*wire.ReportImmediately](f)), 2)
 }
 
 // A call of ReadOutput that waits for output ends with the lease, even if the runner never replies. The
@@ -139,7 +139,7 @@ func TestWatchAppliesToRunningAndLaterAttempts(t *testing.T) {
 func TestReadEndsWithItsLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
 		"given back": &wire.DropReply{Lease: lease(1), Dropped: true},
-		"ended":      succeeded(lease(1), longRun),
+		"ended":      successResult(lease(1), longRun),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, f, p := startPool(t, 1)
@@ -162,7 +162,7 @@ func TestReadEndsWithItsLease(t *testing.T) {
 
 // If more jobs run than workers are wanted, WaitForScaleDown ends the youngest jobs at the deadline and
 // returns them to the queue. The oldest jobs continue.
-func TestSettleEndsYoungestJobs(t *testing.T) {
+func TestScaleDownEndsYoungestJobs(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	p.SetWantedWorkers(2)
@@ -176,13 +176,13 @@ func TestSettleEndsYoungestJobs(t *testing.T) {
 	}()
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
-	end := succeeded(lease(2), longRun)
+	end := successResult(lease(2), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	receive(t, "the result of WaitForScaleDown", done)
 	s.checkState(1, queue.Processing, "")
 	s.checkState(2, queue.Pending, queue.ReasonStopped)
-	check(t, "killed", len(received[*wire.Kill](f)), 1)
+	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 1)
 }
 
 // signalingContext is a context that sends to waitSignal when a caller waits for its end.
@@ -213,8 +213,8 @@ func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	receive(t, "the first check of WaitForScaleDown", waits.waitSignal)
 	p.SetWantedWorkers(2)
 	check(t, "the result of WaitForScaleDown", receive(t, "the result of WaitForScaleDown", done), nil)
-	check(t, "killed", len(received[*wire.Kill](f)), 0)
-	f.send(succeeded(lease(1), longRun), succeeded(lease(2), longRun))
+	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	f.send(successResult(lease(1), longRun), successResult(lease(2), longRun))
 	f.sync()
 }
 
@@ -240,8 +240,8 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	check(t, "answer for a started job", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
 	check(t, "answer to the next change", receive(t, "an answer", change(queue.VerbHold)),
 		callResult{true, worker.ErrAttemptStarted})
-	check(t, "killed", len(received[*wire.Kill](f)), 0)
-	f.send(succeeded(lease(1), longRun))
+	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	f.send(successResult(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
 	check(t, "answer for an unleased job", receive(t, "an answer", change(queue.VerbHold)), callResult{false, nil})
 
@@ -267,7 +267,7 @@ func TestChangeWaitsForEndBeingStored(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	waitUntil(t, "the end is being stored", s.isBlocking)
 	answer := make(chan callResult, 1)
 	called := make(chan struct{})
@@ -312,7 +312,7 @@ func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 		answer <- callResult{leased, err}
 	}()
 	awaitFrame[*wire.Kill](t, f, 1)
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
 }
 
@@ -334,7 +334,7 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
 	f.ignoreStarts()
-	end := succeeded(lease(1), longRun)
+	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
@@ -364,7 +364,7 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 		t.Errorf("hold: %v, want %v", err, worker.ErrAttemptStarted)
 	}
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	end := succeeded(lease(1), longRun)
+	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	check(t, "answer", receive(t, "an answer", cancelled), callResult{true, nil})
@@ -393,7 +393,7 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	if err := s.StoreRunnerDirs(t.Context(), []string{other.dir}); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := runWith(t, s, foreign, 1)
+	p, _ := runPoolAt(t, s, foreign, 1)
 	refs := []string{"1-1", "2-1"}
 	check(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
 	for _, f := range []*fakeRunner{first, other} {
@@ -422,7 +422,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	answer := cancelAsync(p, 1)
 	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
 	check(t, "grace", kill.Grace, runner.StopGrace())
-	end := succeeded(lease(1), longRun)
+	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 9, -1
 	f.send(end)
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
@@ -441,11 +441,11 @@ func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	old, newest := newRunner(t, root, "1"), newRunner(t, root, "2")
 	old.helloReply.Version = "older"
 	old.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))} // a runner without attempts would be ended
-	p, _ := runWith(t, s, foreign, 1)
+	p, _ := runPoolAt(t, s, foreign, 1)
 	refs := []string{"1-1"}
 	check(t, "deleted while both answer", p.PurgeOutputs(t.Context(), refs), true)
 	check(t, "requests to the old and the new runner",
-		[]int{len(received[*wire.PurgeOutputs](old)), len(received[*wire.PurgeOutputs](newest))}, []int{0, 1})
+		[]int{len(receivedFrames[*wire.PurgeOutputs](old)), len(receivedFrames[*wire.PurgeOutputs](newest))}, []int{0, 1})
 	newest.setUnresponsive(true)
 	check(t, "deleted while the newest hangs", p.PurgeOutputs(t.Context(), refs), true)
 }

@@ -39,18 +39,18 @@ const (
 
 // runnerContact is a runner that the pool is trying to connect to.
 type runnerContact struct {
-	dir            string
+	dir            string // directory of the runner
 	origin         contactOrigin
-	maxAssignedSeq int64 // highest job number assigned at the start of the service; 0 if the runner was started later
-	tryingSince    time.Time
-	dead           bool // the runner was found dead; guarded by the pool's mu
+	maxAssignedSeq int64     // highest job number assigned at the start of the service; 0 if the runner was started later
+	tryingSince    time.Time // when the pool began to try
+	dead           bool      // the runner was found dead; guarded by the pool's mu
 }
 
 // contactOrigin says how the pool learned of a contact.
 type contactOrigin uint8
 
 const (
-	contactLost contactOrigin = iota // the connection was lost, or was never made to a new runner
+	contactLost contactOrigin = iota // the connection was lost, or a new runner was never connected
 	// contactCurrent means that the connection to the runner for new jobs was lost. When this runner is
 	// connected again, it gets new jobs again.
 	contactCurrent
@@ -63,7 +63,7 @@ const (
 // existedAtStart reports whether the runner's directory existed when the service started.
 func (o contactOrigin) existedAtStart() bool { return o >= contactFound }
 
-// unreachableDeadline returns the deadline at which the pool will have tried to connect for the duration
+// unreachableDeadline returns the deadline that passes when the pool has tried to connect for the duration
 // limit.
 func (c *runnerContact) unreachableDeadline(limit time.Duration) deadline {
 	return deadlineAfter(c.tryingSince, limit)
@@ -117,9 +117,9 @@ func (l *loop) adoptLeases() error {
 	return nil
 }
 
-// maxUnknownRunners limits how many runners the service contacts that are in an account's directory and
-// that the store does not know. It can ignore further ones: a runner that an earlier service started but
-// did not record has no jobs and ends itself.
+// maxUnknownRunners is the maximum number of runners in an account's directory that the service contacts
+// although the store has no record of them. The service can ignore further ones: a runner that an earlier
+// service started but did not record has no jobs and ends itself.
 const maxUnknownRunners = 16
 
 // contactsFor returns the contacts for a starting service, given the existing runner directories and those
@@ -235,7 +235,8 @@ func (l *loop) finishContact(c *runnerContact, f contactResult) error {
 	l.mu.Unlock()
 	if f.client != nil {
 		l.adopt(f.client, state)
-		// Settle the leases that were sent to the runner but never arrived: the runner does not know them.
+		// The runner is alive, but it does not know leases whose jobs were sent and never arrived. Settle
+		// these leases like those of a dead runner.
 		l.settleDeadRunner(&deadRunner{dir: c.dir, RecoveryResult: runner.RecoveryResult{SameBoot: true}})
 	} else {
 		l.finishRecovery(f.deadRunner)
@@ -246,8 +247,8 @@ func (l *loop) finishContact(c *runnerContact, f contactResult) error {
 	return nil
 }
 
-// adopt assigns the leases of a connected runner's attempts to the new connection. These are the attempts
-// that run and those whose results the runner still keeps.
+// adopt assigns leases to the connection of a runner that has just connected. These are the leases of the
+// attempts that run there and of those whose results the runner still keeps.
 func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 	conn := newRunnerConn(c, state)
 	l.mu.Lock()
@@ -318,7 +319,8 @@ func (l *loop) recordStartLocked(h *lease, a wire.Attempt) {
 	}
 }
 
-// receiveFrames passes the frames of a runner to Run until the connection ends. It then passes the end.
+// receiveFrames passes the frames of a runner to Run until the connection ends. It then reports the end to
+// Run.
 func (l *loop) receiveFrames(conn *runnerConn) {
 	deliver := func(d delivery) {
 		select {

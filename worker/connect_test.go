@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// leaseAll claims all jobs of a store, as an earlier service would have done, and reports some of them
-// as started.
+// leaseAll claims all jobs of a store, as an earlier service would have done. It reports the jobs with the
+// given numbers as started.
 func (s *recordingStore) leaseAll(started ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
@@ -56,8 +56,8 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		runningAttempt(lease(recorded)), runningAttempt(lease(unrecorded)), {Lease: lease(waiting)},
 	}
 	f.helloReply.EndedLeases = []wire.Lease{lease(ended)}
-	f.afterHello = []wire.Frame{succeeded(lease(ended), longRun)}
-	p := run(t, s, root, 4)
+	f.afterHello = []wire.Frame{successResult(lease(ended), longRun)}
+	p := runPool(t, s, root, 4)
 
 	s.awaitState(ended, queue.Completed)
 	s.awaitState(unrecorded, queue.Processing)
@@ -77,7 +77,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	check(t, "started", f.startedJobs(), []int64{claimed})
 	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
 	for _, seq := range []int64{recorded, unrecorded, waiting} {
-		f.send(succeeded(lease(seq), longRun))
+		f.send(successResult(lease(seq), longRun))
 		s.awaitState(seq, queue.Completed)
 	}
 	if f.epochs[0] <= before {
@@ -101,7 +101,7 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	f.mu.Lock()
 	f.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(kept))}
 	f.helloReply.EndedLeases = []wire.Lease{lease(ended)}
-	f.afterHello = []wire.Frame{succeeded(lease(ended), longRun)}
+	f.afterHello = []wire.Frame{successResult(lease(ended), longRun)}
 	f.mu.Unlock()
 	f.disconnect()
 
@@ -109,13 +109,13 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s.awaitState(lost, queue.Dead)
 	s.checkState(lost, queue.Dead, queue.ReasonLost)
 	awaitFrame[*wire.Start](t, f, 5)
-	restarted := received[*wire.Start](f)[4].Lease
+	restarted := receivedFrames[*wire.Start](f)[4].Lease
 	check(t, "started again", restarted, wire.Lease{Seq: claimed, Fence: 2})
 	f.sync()
 	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(ended)})
 	j := s.job(kept)
 	check(t, "state and process", []any{j.State, j.PID}, []any{queue.Processing, pid(kept)})
-	f.send(succeeded(lease(kept), longRun))
+	f.send(successResult(lease(kept), longRun))
 	s.awaitState(kept, queue.Completed)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +131,7 @@ func TestDeadRunnerIsReplaced(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
 	first := newRunner(t, root, "first")
-	p := run(t, s, root, 1)
+	p := runPool(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
 	first.ignoreStarts()
 	p.SetWantedWorkers(2)
@@ -143,7 +143,7 @@ func TestDeadRunnerIsReplaced(t *testing.T) {
 	check(t, "started by the second runner", start.Lease, wire.Lease{Seq: 2, Fence: 2})
 	s.checkState(1, queue.Dead, queue.ReasonLost)
 	s.awaitState(2, queue.Processing)
-	second.send(succeeded(start.Lease, longRun))
+	second.send(successResult(start.Lease, longRun))
 	s.awaitState(2, queue.Completed)
 }
 
@@ -154,7 +154,7 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
 	first := newRunner(t, root, "first")
-	run(t, s, root, 1)
+	runPool(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
 	second := newRunner(t, root, "second")
 	reader, err := os.Open(filepath.Join(first.dir, bootName))
@@ -166,7 +166,7 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	s.awaitState(1, queue.Dead)
 	s.enqueue(0)
 	start, _ := awaitFrame[*wire.Start](t, second, 1)
-	second.send(succeeded(start.Lease, longRun))
+	second.send(successResult(start.Lease, longRun))
 	s.awaitState(2, queue.Completed)
 }
 
@@ -182,7 +182,7 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	}
 	f := newRunner(t, root, "first")
 	poolStarted := time.Now()
-	run(t, s, root, 1)
+	runPool(t, s, root, 1)
 	isRecorded := func() bool {
 		previous, err := s.PreviousSession(context.Background())
 		return err != nil || slices.Contains(previous.RunnerDirs, filepath.Join(root, "vanished"))
@@ -196,7 +196,7 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	if waited := startedAt.Sub(poolStarted); waited < 5*time.Second {
 		t.Errorf("started after %v, want at least 5s, in which the vanished runner may start the job", waited)
 	}
-	f.send(succeeded(start.Lease, longRun))
+	f.send(successResult(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
 }
 
@@ -216,14 +216,14 @@ func TestRecoverySparesProcessesOfOtherLeases(t *testing.T) {
 		}
 		first.send(&wire.RecoverReply{RequestID: f.RequestID, SameBoot: true})
 	}
-	runWith(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
+	runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
 	check(t, "attempts to be ended with the dead runner",
 		receive(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
 // While a runner of root cleans up after a dead runner, it continues to send frames. The pool receives the
 // RecoverReply, even if many frames come before it.
-func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
+func TestRecoverReplyArrivesAfterManyFrames(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
@@ -237,7 +237,7 @@ func TestRecoveredArrivesAfterManyFrames(t *testing.T) {
 		}
 		first.send(&wire.RecoverReply{RequestID: f.RequestID})
 	}
-	runWith(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
+	runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: "unused"}, 2)
 	old.die()
 	forget, _ := awaitFrame[*wire.RemoveDeadRunner](t, first, 1)
 	check(t, "forgotten", forget.RunnerName, filepath.Base(old.dir))
@@ -259,7 +259,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 				f.listener.Close()
 				f.loops.Wait()
 			}
-			p := worker.New(s, config(runner.Location{Dir: root}), 1)
+			p := worker.New(s, poolConfig(runner.Location{Dir: root}), 1)
 			ended := make(chan error, 1)
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
@@ -284,7 +284,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 			case <-time.After(eventTimeout):
 				t.Fatal("the pool has not ended")
 			}
-			check(t, "ended jobs", received[*wire.Kill](f), []*wire.Kill(nil))
+			check(t, "ended jobs", receivedFrames[*wire.Kill](f), []*wire.Kill(nil))
 		})
 	}
 }
@@ -296,7 +296,7 @@ func TestDirectoryOfKilledDismissedRunnerIsRemoved(t *testing.T) {
 	old := newRunner(t, root, "1")
 	old.helloReply.Version = "another"
 	newRunner(t, root, "2")
-	run(t, s, root, 1)
+	runPool(t, s, root, 1)
 	awaitFrame[*wire.Shutdown](t, old, 1)
 	old.die()
 	waitUntil(t, "the runner's directory is removed", func() bool {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A deadline passes exactly when its limit is over. The zero deadline never passes, and any other one
-// is earlier.
+// A deadline passes exactly when its limit is over. The zero deadline never passes, and any other deadline
+// is earlier than the zero deadline.
 func TestDeadlinePassesAtItsLimit(t *testing.T) {
 	start := time.Now()
 	d := deadlineAfter(start, time.Second)

@@ -62,8 +62,8 @@ func (l *loop) readDeps(j queue.Job) {
 }
 
 // dependenciesJSON returns the parents of a job as JSON, with their ids, states and exit codes. It adds the
-// results of parents of the same user, if the JSON does not exceed queue.MaxDependencyResultBytes
-// bytes.
+// results of parents that belong to the same user, except a result that would make the JSON longer than
+// queue.MaxDependencyResultBytes bytes.
 func dependenciesJSON(j *queue.Job, list []store.Parent) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

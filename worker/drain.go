@@ -31,7 +31,7 @@ func (p *Pool) SetDraining(on bool) {
 	p.wake()
 }
 
-// recallForDrainLocked takes all jobs that have not started back from all runners. It does nothing if no
+// recallForDrainLocked recalls all jobs that have not started, from all runners. It does nothing if no
 // drain is on.
 func (p *Pool) recallForDrainLocked() {
 	if p.draining {
@@ -40,7 +40,7 @@ func (p *Pool) recallForDrainLocked() {
 }
 
 // IsDraining reports whether a drain is on.
-func (p *Pool) IsDraining() bool { return locked(p, &p.draining) }
+func (p *Pool) IsDraining() bool { return lockedValue(p, &p.draining) }
 
 // NoStartsTimeout is the timeout that callers should pass to AwaitNoStarts. It is long enough for a runner
 // that does not answer. Such a runner starts no job that was sent more than startDeadline ago. After this

@@ -20,6 +20,8 @@ func awaitNoStarts(t *testing.T, p *worker.Pool) <-chan error {
 	return result
 }
 
+// checkDraining checks that a call of awaitNoStarts has not sent its result yet. reason says why it must
+// still wait.
 func checkDraining(t *testing.T, result <-chan error, reason string) {
 	t.Helper()
 	select {
@@ -42,7 +44,7 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	f.send(&wire.DropReply{Lease: lease(3), Dropped: true})
 	f.sync()
 	checkDraining(t, result, "jobs 1 and 2 may start")
-	f.send(succeeded(lease(2), longRun))
+	f.send(successResult(lease(2), longRun))
 	f.sync()
 	checkDraining(t, result, "job 1 may start")
 	f.send(&wire.DropReply{Lease: lease(1)})
@@ -78,7 +80,7 @@ func TestDrainRecallsFromEveryRunner(t *testing.T) {
 // A runner that connects during a drain returns the jobs that it has not started.
 func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
-	dropped := len(received[*wire.Drop](f))
+	dropped := len(receivedFrames[*wire.Drop](f))
 	p.SetDraining(true)
 	awaitFrame[*wire.Drop](t, f, dropped+1)
 	f.reconnect(runningAttempt(lease(1)), wire.Attempt{Lease: lease(2)})

@@ -49,6 +49,8 @@ func (p *Pool) addDefaultEnv(_ func(name string) bool, add func(name, value stri
 // path of a folder that the account lacks is "".
 type accountFolders struct{ roaming, local, temp string }
 
+// knownFolders returns the folders of the account. The first call reads them and creates a missing temp
+// folder.
 var knownFolders = sync.OnceValue(func() (f accountFolders) {
 	f.roaming, _ = windows.KnownFolderPath(windows.FOLDERID_RoamingAppData, 0)
 	f.local, _ = windows.KnownFolderPath(windows.FOLDERID_LocalAppData, 0)

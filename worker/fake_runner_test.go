@@ -22,6 +22,7 @@ const (
 	bootName = "boot-id"
 )
 
+// version is the version of the service and of the fake runners.
 const version = "of the tests"
 
 // eventTimeout is how long a test waits for an expected event before it fails. Tests run in real
@@ -61,11 +62,11 @@ type fakeRunner struct {
 
 	mu            sync.Mutex
 	helloReply    wire.HelloReply     // the answer to Hello
-	afterHello    []wire.Frame        // frames that follow the answer
+	afterHello    []wire.Frame        // frames that are sent after the answer
 	onRecover     func(*wire.Recover) // called with each Recover; may be nil
 	onPause       func(*wire.Pause)   // called with each Pause; may be nil
-	runningCount  int64               // number of processes that still run after a Pause
-	ending        bool                // the attempt is ending when a Pause arrives
+	runningCount  int64               // number of running processes that the answer to a Pause reports
+	ending        bool                // a Pause is answered as for an attempt that is ending
 	ignoresStarts bool                // Start is not answered with StartReport
 	ignoresHello  bool                // Hello is not answered
 	refusesHello  bool                // Hello is answered with HelloRefusal
@@ -78,7 +79,7 @@ type fakeRunner struct {
 	times         []time.Time         // arrival time of each frame
 	open          map[wire.Lease]bool // leases that are started and neither ended nor dropped
 	maxOpen       int                 // highest number of leases that were open at the same time
-	syncs         int64               // number of results that sync has sent
+	syncs         int64               // number of results that the method sync has sent
 }
 
 // uniqueName returns the name of a runner below root. It is unique among all tests, because named
@@ -155,6 +156,7 @@ func (f *fakeRunner) disconnect() {
 	}
 }
 
+// accept accepts connections until the listener is closed.
 func (f *fakeRunner) accept() {
 	for {
 		conn, err := f.listener.Accept()
@@ -171,6 +173,7 @@ func (f *fakeRunner) accept() {
 	}
 }
 
+// serve passes the frames that arrive on a connection to the method handle.
 func (f *fakeRunner) serve(conn net.Conn) {
 	defer conn.Close()
 	buf := make([]byte, 1<<16)
@@ -271,8 +274,8 @@ func (f *fakeRunner) writeLocked(frames ...wire.Frame) {
 	f.conn.Write(out) // ignore errors: if the service is gone, the test notices the missing answer
 }
 
-// received returns the frames of one type that a runner has received, in order.
-func received[F wire.Frame](f *fakeRunner) (list []F) {
+// receivedFrames returns the frames of one type that a runner has received, in order.
+func receivedFrames[F wire.Frame](f *fakeRunner) (list []F) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, frame := range f.frames {
@@ -288,7 +291,7 @@ func received[F wire.Frame](f *fakeRunner) (list []F) {
 func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at time.Time) {
 	t.Helper()
 	event := fmt.Sprintf("%d frames of type %T have arrived", n, frame)
-	waitUntil(t, event, func() bool { return len(received[F](f)) >= n })
+	waitUntil(t, event, func() bool { return len(receivedFrames[F](f)) >= n })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, candidate := range f.frames {
@@ -303,16 +306,16 @@ func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, n int) (frame F, at t
 
 // startedJobs returns the job numbers of all Start frames, in order.
 func (f *fakeRunner) startedJobs() (seqs []int64) {
-	for _, s := range received[*wire.Start](f) {
+	for _, s := range receivedFrames[*wire.Start](f) {
 		seqs = append(seqs, s.Seq)
 	}
 	return seqs
 }
 
-// ackedLeases returns the leases of all Ack frames, in order, except the acknowledgements of results
-// that sync has sent.
+// ackedLeases returns the leases of all Ack frames, in order, except those of results that the method sync
+// has sent.
 func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
-	for _, a := range received[*wire.Ack](f) {
+	for _, a := range receivedFrames[*wire.Ack](f) {
 		for _, l := range a.Leases {
 			if l.Seq < firstUnknownSeq {
 				leases = append(leases, l)
@@ -322,6 +325,7 @@ func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
 	return leases
 }
 
+// maxOpenLeases returns the highest number of leases that were open at the same time.
 func (f *fakeRunner) maxOpenLeases() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -343,7 +347,7 @@ func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.unresponsive = unresponsive
 }
 
-// firstUnknownSeq is the first of the job numbers that sync uses. No job has such a number.
+// firstUnknownSeq is the first of the job numbers that the method sync uses. No job has such a number.
 const firstUnknownSeq = 1 << 40
 
 // sync waits until the pool has handled all earlier frames and has made the claims that follow from them.
@@ -358,7 +362,9 @@ func (f *fakeRunner) sync() {
 		f.writeLocked(&wire.Result{Attempt: wire.Attempt{Lease: l}})
 		f.mu.Unlock()
 		waitUntil(f.t, "the pool had settled", func() bool {
-			return slices.ContainsFunc(received[*wire.Ack](f), func(a *wire.Ack) bool { return slices.Contains(a.Leases, l) })
+			return slices.ContainsFunc(receivedFrames[*wire.Ack](f), func(a *wire.Ack) bool {
+				return slices.Contains(a.Leases, l)
+			})
 		})
 	}
 }
@@ -368,10 +374,11 @@ func runningAttempt(l wire.Lease) wire.Attempt {
 	return wire.Attempt{Lease: l, Slot: 1, PID: pid(l.Seq), StartedAtMillis: 1_800_000_000_000}
 }
 
+// pid returns the pid that a fake runner reports for the process of a job.
 func pid(seq int64) int64 { return 1000 + seq }
 
-// succeeded returns the result of an attempt that succeeded after runTime.
-func succeeded(l wire.Lease, runTime time.Duration) *wire.Result {
+// successResult returns the result of an attempt that succeeded after runTime.
+func successResult(l wire.Lease, runTime time.Duration) *wire.Result {
 	a := runningAttempt(l)
 	return &wire.Result{Attempt: a, EndedAtMillis: a.StartedAtMillis + runTime.Milliseconds()}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startFramesLocked appends to frames those that start a job. If a caller watches the job, it also appends
-// a frame that makes the runner send the job's result immediately.
-func (p *Pool) startFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame {
+// appendStartFramesLocked appends to frames the Start frame of a job. If a caller watches the job, it also
+// appends a frame that makes the runner send the job's result immediately.
+func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {
 		argv = append(strings.Fields(j.Shell), j.Command)

@@ -8,6 +8,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
+// The outcome of an attempt that the system has ended for lack of memory says that the attempt reached its
+// memory limit.
 func TestOutcomeReportsMemoryLimit(t *testing.T) {
 	got := outcomeOf(&wire.Result{Cause: int64(queue.EndOutOfMemory), Signal: 9, AtMemoryLimit: true})
 	if got.EndCause != queue.EndOutOfMemory || !got.HitMemoryLimit {

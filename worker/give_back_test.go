@@ -12,7 +12,7 @@ import (
 )
 
 // ReturnUnstarted returns ErrAttemptStarted when the runner answers that the job has started.
-func TestGiveBackOfStartedJobFails(t *testing.T) {
+func TestReturnUnstartedFailsForStartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -28,7 +28,7 @@ func TestGiveBackOfStartedJobFails(t *testing.T) {
 
 // ReturnUnstarted returns a job to the queue and changes nothing else, even if another caller has
 // requested a change.
-func TestGiveBackChangesNothing(t *testing.T) {
+func TestReturnUnstartedChangesNothing(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	answers, waits := make(chan error, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
@@ -114,7 +114,7 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.parentsGate, s.parentsRead = make(chan struct{}), make(chan struct{}, len(drafts))
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
 	<-s.parentsRead // wait until the read for the first job begins
 	if n := len(s.leasedJobs()); n != 1 {

@@ -22,8 +22,8 @@ import (
 type isolation struct {
 	users              map[int]*isolatedUser // users whose starts have hung, by uid
 	spawningForSuspect bool                  // a separate runner for a suspect is being started
-	// spawnPause is how long suspects must wait if a separate runner cannot be started the next time. It
-	// doubles with each failure.
+	// spawnPause is how long suspects must wait after the next failed start of a separate runner. Each
+	// failure doubles it.
 	spawnPause      time.Duration
 	nextSuspectAt   time.Time // earliest time at which the next suspect may start
 	lastPostponedTo time.Time // time at which the job that was postponed last may be claimed again
@@ -31,9 +31,9 @@ type isolation struct {
 
 // startAll sends claimed jobs to runners. It sends suspects to separate runners, jobs of users whose starts
 // have hung to the separate runner of their user, and all other jobs to the current runner. It does not
-// start jobs that may not start on this node, and first reads the results of dependencies for jobs that
-// need them. allStored means that all earlier results are stored. startAll then sends the pending
-// acknowledgements together with the jobs.
+// start jobs that may not start on this node. For jobs that need the results of their dependencies, it
+// first reads these results. If allStored is true, all earlier results of attempts are stored, and startAll
+// sends the pending acknowledgements together with the jobs.
 func (l *loop) startAll(jobs []queue.Job, allStored bool) {
 	regular := jobs[:0]
 	var suspects []queue.Job
@@ -82,12 +82,12 @@ func (l *loop) settleForbidden(j *queue.Job, cause error) {
 
 // These constants limit suspects.
 const (
-	// maxSuspects is how many suspects run concurrently. Each needs a runner process of 11 MB and, if the
-	// runner is root's, also a watchdog. When a runner with thousands of workers dies, there are thousands of
-	// suspects. See docs/decisions/0050.
+	// maxSuspects is the maximum number of suspects that run concurrently. Each needs a runner process of 11 MB
+	// and, if the runner is root's, also a watchdog. When a runner with thousands of workers dies, there are
+	// thousands of suspects. See docs/decisions/0050.
 	maxSuspects = 16
-	// suspectInterval is the minimum time between the ends of the delays of two postponed suspects. So the
-	// queue does not offer more suspects than can be started.
+	// suspectInterval is the minimum time between the moments at which two postponed suspects may be
+	// claimed again. So a claim does not return more suspects than can be started.
 	suspectInterval = time.Second / maxSuspects
 	// minPostponeDelay is the minimum time for which a job is postponed.
 	minPostponeDelay = time.Second
@@ -178,7 +178,7 @@ func (l *loop) sendJobLocked(h *lease, conn *runnerConn) {
 		return
 	}
 	h.assignToLocked(conn)
-	conn.Send(l.startFramesLocked(nil, &h.job)...)
+	conn.Send(l.appendStartFramesLocked(nil, &h.job)...)
 }
 
 // postpone returns jobs to the queue with a delay. Without the delay, the next claim would take the same
@@ -211,7 +211,7 @@ func (i *isolation) nextPostponeDelay(now time.Time) time.Duration {
 const (
 	hungStartsToIsolate    = 2           // number of hung starts after which a user gets a separate runner
 	maxIsolatedUsers       = 16          // maximum number of users with a separate runner at the same time
-	maxUnresponsivePerUser = 2           // number of unresponsive separate runners with which a user gets no further one
+	maxUnresponsivePerUser = 2           // a user with this many unresponsive separate runners gets no further one
 	hungStartRetention     = time.Hour   // a user's hung starts are forgotten this long after the last one
 	userRunnerIdleTimeout  = time.Minute // a separate runner ends after this time without a job
 )
@@ -223,14 +223,14 @@ type isolatedUser struct {
 	hungStarts int         // number of starts that hung
 	lastHungAt time.Time   // time of the last hung start
 	conn       *runnerConn // the user's separate runner; nil if it has none
-	spawning   bool
-	lastUsedAt time.Time // when conn was last used
+	spawning   bool        // a separate runner for the user is being started
+	lastUsedAt time.Time   // when conn was last used
 }
 
 // recordHungStart records that the start of a job's program has hung and delayed other jobs.
 func (l *loop) recordHungStart(j *queue.Job) {
 	if !l.cfg.RunnerLocation.OwnedByRoot() {
-		return // all jobs run as one account, so a runner per user would not separate them
+		return // all jobs run as one account, so they need no separate runners
 	}
 	uid := l.cfg.Account.RunsAs(j)
 	o := l.isolation.users[uid]

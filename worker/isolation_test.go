@@ -19,8 +19,9 @@ import (
 // maxSuspects is the pool's limit of suspects that run concurrently.
 const maxSuspects = 16
 
-// startPoolWithSpawns is like startPool, with a command that starts separate runners. The command
-// prints name once the file wait exists in root. spawns returns how often the command was called.
+// startPoolWithSpawns is like startPool, with a command that starts separate runners. The command reports
+// the runner called name when the file called wait exists in root. The function spawns returns how often
+// the command was called.
 func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
 	s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int,
 ) {
@@ -40,8 +41,8 @@ func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
 	if wait != "" {
 		wait = filepath.Join(root, wait)
 	}
-	p, _ = runWith(t, s, runner.Location{Dir: root, Log: logs, Command: starter(t, name, callLog, wait)}, workers)
-	return s, f, p, root, func() int { return lines(callLog) }
+	p, _ = runPoolAt(t, s, runner.Location{Dir: root, Log: logs, Command: starterCommand(t, name, callLog, wait)}, workers)
+	return s, f, p, root, func() int { return countLines(callLog) }
 }
 
 // enqueueSuspects enqueues jobs with the highest priority and makes them suspects, as if their runner had
@@ -74,7 +75,7 @@ func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	waitUntil(t, "a second runner start was attempted", func() bool { return tries() == 2 })
 	waitUntil(t, "only the other jobs are leased", func() bool { return slices.Equal(s.leasedJobs(), []int64{4, 5}) })
 	check(t, "attempted runner starts in total", tries(), 2)
-	f.send(succeeded(lease(4), longRun))
+	f.send(successResult(lease(4), longRun))
 	s.awaitState(4, queue.Completed)
 }
 
@@ -103,7 +104,7 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	check(t, "other jobs started", f.startedJobs(), []int64{maxSuspects + excess + 1})
 	before := time.Now()
 	for n := range excess {
-		separate[n].send(succeeded(lease(int64(n+1)), longRun))
+		separate[n].send(successResult(lease(int64(n+1)), longRun))
 	}
 	waitUntil(t, "the remaining suspects have started", func() bool { return len(starts()) == maxSuspects+excess })
 	if took := time.Since(before); took > 5*time.Second {
@@ -125,7 +126,7 @@ func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s.enqueueSuspects(1)
 	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
 	f.reconnect(runningAttempt(lease(1)))
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	f.sync()
 	s.checkState(1, queue.Pending, "")
 	check(t, "acknowledged", slices.Contains(f.ackedLeases(), lease(1)), false)
@@ -133,7 +134,7 @@ func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitFrame[*wire.Start](t, separate, 1)
-	separate.send(succeeded(lease(1), longRun))
+	separate.send(successResult(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
 }
 

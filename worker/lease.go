@@ -72,7 +72,7 @@ type pauseState struct {
 	turn chan struct{}
 }
 
-// newLease returns the lease of a claimed job, in the phase initial.
+// newLease returns the lease of a claimed job. initial is its first phase.
 func newLease(j *queue.Job, claimNumber int64, initial leasePhase, log *slog.Logger) *lease {
 	now := time.Now()
 	return &lease{
@@ -125,8 +125,7 @@ func (l *lease) isOrphanLocked() bool {
 // directory dir. dir "" means the orphans whose runner is unknown.
 func (l *lease) isOrphanInLocked(dir string) bool { return l.isOrphanLocked() && l.dir == dir }
 
-// assignToLocked assigns the lease to the runner at a connection. It does not change endRequest and
-// pendingChanges.
+// assignToLocked assigns the lease to a connected runner. It does not change endRequest and pendingChanges.
 func (l *lease) assignToLocked(conn *runnerConn) {
 	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
 }
@@ -143,7 +142,7 @@ func (l *lease) markStartedLocked() bool {
 	return true
 }
 
-// recallDueLocked returns when the job is recalled from its runner if it has not started.
+// recallDueLocked returns when the pool recalls the job if it has not started by then.
 func (l *lease) recallDueLocked() deadline { return deadlineAfter(l.sentAt, recallAfter) }
 
 // startDueLocked returns when the pool takes the job back from a runner that does not answer. At that time,

@@ -44,7 +44,7 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 // leases can lapse. Run also ends these processes when it recovers the runner. But Run may have to wait for
 // the store, until after the leases have lapsed. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
-	if locked(p, &p.leaseDeadline).isNever() {
+	if lockedValue(p, &p.leaseDeadline).isNever() {
 		return
 	}
 	// Retry for a while: the lock of a dead runner may be released later than its connection.

@@ -26,7 +26,7 @@ func TestLeaseDeadlineReachesEveryRunner(t *testing.T) {
 	f.sync()
 	p.SetLeaseDeadline(time.Now().Add(-time.Second))
 	extend, _ = awaitFrame[*wire.ExtendLeases](t, f, 4)
-	if extend.Duration <= 0 || extend.Duration > time.Millisecond { // 0 would mean never
+	if extend.Duration <= 0 || extend.Duration > time.Millisecond { // 0 would mean that the leases never lapse
 		t.Errorf("after the deadline, the leases are extended by %v, want at most 1ms and not 0", extend.Duration)
 	}
 	p.SetLeaseDeadline(time.Time{})

@@ -22,6 +22,7 @@ type leases struct {
 	changeSignal  chan struct{} // closed at the next change of the leases; notifyChangeLocked closes and replaces it
 }
 
+// newLeases returns an empty collection of leases.
 func newLeases(log *slog.Logger) leases {
 	return leases{
 		log: log, byLease: map[queue.Lease]*lease{}, bySeq: map[int64]*lease{},
@@ -29,7 +30,7 @@ func newLeases(log *slog.Logger) leases {
 	}
 }
 
-// addLocked adds the lease of a claimed job, in the phase initial.
+// addLocked adds the lease of a claimed job. initial is its first phase.
 func (s *leases) addLocked(j *queue.Job, initial leasePhase) *lease {
 	s.claimCount++
 	h := newLease(j, s.claimCount, initial, s.log)
@@ -97,15 +98,15 @@ func (s *leases) startableLocked() []*lease {
 	return list
 }
 
-// oldestFirstLocked returns all leases, the oldest first. Leases with the same time are sorted by job
-// number, because the clock may be too coarse to distinguish leases of one claim.
+// oldestFirstLocked returns all leases, those with the earliest sentAt first. Leases with the same sentAt
+// are sorted by job number, because the clock may be too coarse to distinguish leases of one claim.
 func (s *leases) oldestFirstLocked() []*lease {
 	return slices.SortedFunc(maps.Values(s.byLease), func(a, b *lease) int {
 		return cmp.Or(a.sentAt.Compare(b.sentAt), cmp.Compare(a.job.Seq, b.job.Seq))
 	})
 }
 
-// anyHeldByLocked reports whether the runner at a connection has the job of any lease.
+// anyHeldByLocked reports whether a connected runner has the job of any lease.
 func (s *leases) anyHeldByLocked(conn *runnerConn) bool {
 	return s.anyLocked(func(h *lease) bool { return h.conn == conn })
 }

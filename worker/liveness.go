@@ -26,8 +26,9 @@ const (
 	startDeadlineMargin = time.Second
 )
 
-// needsLivenessCheckLocked reports whether the pool must check a runner from which no message has arrived
-// for a while. This is true for runners that have jobs or are unresponsive. See docs/decisions/0055.
+// needsLivenessCheckLocked reports whether the pool must check that a runner is alive if it sends no
+// message for a while. This is true for runners that have jobs or are unresponsive. See
+// docs/decisions/0055.
 func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
 	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldByLocked(conn))
 }
@@ -67,16 +68,16 @@ func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
 	return false
 }
 
-// returnExpired returns jobs to the queue whose start deadline has passed. Their runner, at the given
-// location, is unresponsive or disconnected. The runner checks the deadline too, so it cannot start these
-// jobs later. returnExpired keeps the leases of jobs that the runner may have started, since their results
-// may still arrive.
+// returnExpired handles leases whose start deadlines have passed. Their runner, at the given location, is
+// unresponsive or disconnected. returnExpired returns to the queue the jobs that have not started. The runner
+// checks the deadlines too, so it cannot start these jobs later. returnExpired keeps the leases of jobs that
+// the runner may have started, since their results may still arrive.
 func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
 		leases[i] = h.wireLease()
 	}
-	dirs, ok := l.mayHaveStartedAt(location)
+	dirs, ok := l.possibleRunnerDirs(location)
 	started := map[wire.Lease]bool{}
 	for i := 0; ok && i < len(dirs); i++ {
 		var b map[wire.Lease]bool
@@ -94,7 +95,7 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 			l.leases.notifyChangeLocked()
 		case !found && h.phase != phaseAccepted && ok:
 			l.returnToQueueLocked(h)
-		default: // the runner's files cannot be read now, or do not name the process yet
+		default: // the runner's files cannot be read or do not name the process yet; check again later
 			if found {
 				h.advanceLocked(eventAccepted)
 			}
@@ -103,9 +104,9 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 	}
 }
 
-// mayHaveStartedAt returns the directories of the runners that may have started the jobs of leases with a
-// location. all is false if other runners may have started them too.
-func (l *loop) mayHaveStartedAt(location leaseLocation) (dirs []string, all bool) {
+// possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
+// location. all is true if dirs is complete and not empty, and no runner in it was found dead.
+func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, all bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true
 	}

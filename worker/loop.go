@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// loop is the state of Run. Other goroutines use only the field background, through which they pass their
-// results to Run.
+// loop is the state of Run. Other goroutines use only the embedded Pool and backgroundTasks. Through
+// backgroundTasks, they pass their results to Run.
 type loop struct {
 	*Pool
-	background
+	backgroundTasks
 	session     storeSession
 	recovery    recovery
 	isolation   isolation
@@ -26,9 +26,9 @@ type loop struct {
 	progress    progressBatch
 }
 
-// background contains the goroutines that run concurrently with Run until ctx ends, and the channels
+// backgroundTasks contains the goroutines that run concurrently with Run until ctx ends, and the channels
 // through which they send to Run.
-type background struct {
+type backgroundTasks struct {
 	ctx context.Context
 	sync.WaitGroup
 	inbox        chan delivery     // frames from runners
@@ -43,7 +43,7 @@ type delivery struct {
 }
 
 // post makes Run's goroutine execute a function. If Run ends first, the function is not executed.
-func (b *background) post(call func() error) {
+func (b *backgroundTasks) post(call func() error) {
 	select {
 	case b.pendingCalls <- call:
 	case <-b.ctx.Done():
@@ -69,7 +69,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &loop{
 		Pool: p,
-		background: background{
+		backgroundTasks: backgroundTasks{
 			ctx: ctx, inbox: make(chan delivery, 64), pendingCalls: make(chan func() error, 64),
 			depsReads: make(chan struct{}, maxDepsReads),
 		},
@@ -89,7 +89,7 @@ func (p *Pool) Run(ctx context.Context, ready func()) error {
 		err = l.flush()
 	}
 	if err == nil {
-		// End runners that an earlier service has started for a job that it never sent to them.
+		// End separate runners that an earlier service has started, but to which it never sent a job.
 		l.dismissIdle()
 		ready()
 	}
@@ -142,7 +142,7 @@ func (l *loop) handleNext(timer <-chan time.Time) (expired bool, err error) {
 // step waits for an event, and handles it and all other events that have arrived in the meantime. It
 // records them in one exchange with the store.
 func (l *loop) step() error {
-	_, err := l.handleNext(time.After(l.nextTimer()))
+	_, err := l.handleNext(time.After(l.nextWait()))
 	for err == nil && len(l.inbox) > 0 {
 		l.handleDelivery(<-l.inbox)
 	}
@@ -162,8 +162,8 @@ func (l *loop) step() error {
 	return err
 }
 
-// nextTimer returns how long step may wait for an event until it must do something else.
-func (l *loop) nextTimer() time.Duration {
+// nextWait returns how long step may wait for an event until it must do something else.
+func (l *loop) nextWait() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -205,10 +205,10 @@ func (l *loop) nextCheckLocked(h *lease, now time.Time) deadline {
 }
 
 // If a job has waited in a runner for recallAfter, recallStale recalls all jobs that this runner has not
-// started. All workers of the runner are busy, and jobs that rank before the waiting ones may arrive. A job
-// whose start hangs does not wait for a worker, so it causes no recall. An unresponsive or unreachable
-// runner cannot return its jobs. recallStale takes back the jobs that such a runner has not started before
-// their start deadline.
+// started. The reason: all workers of the runner are busy, and a job that ranks before the waiting ones may
+// arrive. A job whose start hangs does not wait for a worker, so it causes no recall. An unresponsive or
+// unreachable runner cannot return its jobs. If such a runner has not started a job before the job's start
+// deadline, recallStale takes the job back.
 func (l *loop) recallStale() {
 	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*lease{}
 	l.mu.Lock()
@@ -281,7 +281,7 @@ func (l *loop) flush() error {
 	if s.cancelClaim == nil {
 		report.WantedJobs = capacity
 	} else if capacity == 0 || workers < s.workersAtClaim {
-		// Cancel the waiting claim, because it was made for more workers than there are now.
+		// Cancel the waiting claim, because it was made for more workers than can start jobs now.
 		s.cancelClaim()
 	}
 	var lines []logLine
@@ -308,7 +308,7 @@ func (l *loop) flush() error {
 		l.Go(call) // in the background, since call may remove large directories
 	}
 	s.afterExchange = s.afterExchange[callCount:]
-	// Before the next claim, returned jobs must be recorded, so that they take part in it.
+	// Record returned jobs before the next claim, so that the claim can choose them too.
 	if capacity > 0 && s.cancelClaim == nil && len(s.pendingReport.Releases) == 0 {
 		l.claimInBackground(capacity, workers, recalls)
 	}
@@ -337,7 +337,7 @@ func (l *loop) handleDelivery(d delivery) {
 		case *wire.Result:
 			l.handleResultLocked(d.conn, f)
 		case *wire.DropReply:
-			l.handleDroppedLocked(d.conn, f)
+			l.handleDropReplyLocked(d.conn, f)
 		case *wire.StuckReport:
 			l.runners.setStuckLocked(d.conn, f.Attempts)
 		}
@@ -349,7 +349,7 @@ func (l *loop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	h := l.leases.byLease[queue.Lease(r.Lease)]
 	switch {
 	case h == nil:
-		l.wake() // the attempt was settled before, so the next flush only acknowledges the repeated result
+		l.wake() // the attempt was settled before, so the next flush only acknowledges the result again
 	case h.conn != conn:
 		return
 	case h.phase.isEndDecided(): // the same result has arrived before, through another connection
@@ -384,9 +384,9 @@ func (l *loop) settleResultLocked(h *lease, r *wire.Result, dir string) bool {
 	return true
 }
 
-// handleDroppedLocked handles the answer to a Drop. If the runner has dropped the job, the job returns to
-// the queue. If the runner has started the job, handleDroppedLocked carries out pending requests to end it.
-func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
+// handleDropReplyLocked handles the answer to a Drop. If the runner has dropped the job, the job returns to
+// the queue. If the runner has started the job, handleDropReplyLocked carries out pending requests to end it.
+func (l *loop) handleDropReplyLocked(conn *runnerConn, f *wire.DropReply) {
 	h := l.leases.byLease[queue.Lease(f.Lease)]
 	if h == nil || h.phase.isEndDecided() || h.conn != conn {
 		return
@@ -409,8 +409,8 @@ func (l *loop) handleDroppedLocked(conn *runnerConn, f *wire.DropReply) {
 	h.pendingChanges = nil
 }
 
-// returnToQueueLocked returns the job of a lease to the queue. The job has not started. If callers wait for
-// changes of the job, the first change is stored in the same commit.
+// returnToQueueLocked returns the job of a lease to the queue. The job must not have started. If callers
+// wait for changes of the job, the first change is stored in the same commit.
 func (l *loop) returnToQueueLocked(h *lease) {
 	last := eventEndDecided
 	if len(h.pendingChanges) == 0 {

@@ -20,16 +20,16 @@ import (
 // docs/decisions/0049.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
-// pauseStartWait is how long SetPaused waits for its job to start. It is enough, because the pool recalls a
-// job that does not start much earlier.
+// pauseStartWait is how long SetPaused waits for its job to start. This is enough, because the pool recalls
+// a job from its runner after the much shorter recallAfter.
 const pauseStartWait = time.Second
 
 // pauseTimeout limits how long the pool waits until a runner has paused or resumed a process tree.
 const pauseTimeout = 5 * time.Second
 
-// SetPaused pauses a running job, or resumes it if on is false, on behalf of the user uid. It records the
-// change, and waits until the runner has applied it. It returns false if the job does not run. An error
-// names a runner that does not answer, or says that some processes still run.
+// SetPaused pauses a running job, or resumes it if on is false, on behalf of the user with this uid. It
+// records the change, and waits until the runner has applied it. It returns false if the job does not run.
+// An error names a runner that does not answer, or says that some processes still run.
 func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
 	h := p.awaitRunningLease(ctx, seq, pauseStartWait)
 	if h == nil {
@@ -70,8 +70,8 @@ func (p *Pool) SetPaused(ctx context.Context, seq int64, on bool, uid int) (bool
 	return true, p.applyPause(ctx, h)
 }
 
-// ResumeForSignal resumes a paused job on behalf of the user uid, so that the job can handle a signal. It
-// also works while all jobs are paused.
+// ResumeForSignal resumes a paused job on behalf of the user with this uid, so that the job can handle a
+// signal. It also works while all jobs are paused.
 func (p *Pool) ResumeForSignal(ctx context.Context, seq int64, uid int) error {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
@@ -151,7 +151,7 @@ func (p *Pool) applyPauses(ctx context.Context, list []*lease) (ids []string, er
 }
 
 // IsAllPaused reports whether all jobs are paused.
-func (p *Pool) IsAllPaused() bool { return locked(p, &p.allPaused) }
+func (p *Pool) IsAllPaused() bool { return lockedValue(p, &p.allPaused) }
 
 // isPausedLocked reports whether the job of a lease is paused, individually or because all jobs are paused.
 func (p *Pool) isPausedLocked(h *lease) bool {

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// pauseStates returns the pause states of a job that the runner has received, in order.
+// pauseStates returns the pause states that the runner has received for a job, in order.
 func (f *fakeRunner) pauseStates(seq int64) (list []bool) {
-	for _, p := range received[*wire.Pause](f) {
+	for _, p := range receivedFrames[*wire.Pause](f) {
 		if p.Seq == seq {
 			list = append(list, p.Paused)
 		}
@@ -118,7 +118,7 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 		t.Errorf("resume of one job: %v", err)
 	}
 	s.enqueue(9)
-	f.send(succeeded(lease(2), longRun))
+	f.send(successResult(lease(2), longRun))
 	s.awaitState(2, queue.Completed)
 	f.sync()
 	check(t, "started", f.startedJobs(), []int64{1, 2})

@@ -7,7 +7,8 @@ import (
 
 // This file defines the phases of a lease. A phase says what the pool knows about the job of the lease:
 // which runner may have it, whether it may have started, and what must still be stored. An event moves a
-// lease to another phase. The possible moves are:
+// lease to another phase. The possible moves are as follows. The phase "begun" is the constant
+// phaseAccepted, and "found" is phaseFoundStarted.
 //
 //	reading dependencies → withdrawn, settling, settled
 //	awaiting runner      → withdrawn, sent, settling, returning
@@ -24,8 +25,9 @@ import (
 // A typical lease goes through the phases sent, running, settling and settled. For a short job, the runner
 // sends only the result, so the lease goes from sent to settling.
 //
-// If the table transitions does not list an event for a phase, the event changes nothing: the pool logs it
-// and ignores it. Otherwise a job could be settled twice, or be returned to the queue while it runs.
+// If the table transitions does not list an event for a phase, the event changes nothing: the pool logs it and
+// ignores it. If the pool applied such an event, a job could be settled twice, or be returned to the queue
+// while it runs.
 
 // leasePhase is the phase of a lease. The methods of leasePhase depend on the order of the constants.
 type leasePhase uint8
@@ -112,6 +114,7 @@ type transition struct {
 	toPhase    leasePhase
 }
 
+// transitions lists the events that fit each phase. An event that is not listed for a phase is ignored.
 var transitions = []transition{
 	{eventDepsRead, []leasePhase{phaseReadingDeps}, phaseSettled},
 	{eventWithdrawn, []leasePhase{phaseReadingDeps, phaseAwaitingRunner}, phaseWithdrawn},
@@ -154,6 +157,7 @@ func (p leasePhase) next(e leaseEvent) (next leasePhase, ok bool) {
 	return samePhase, false
 }
 
+// phaseNames contains the name of each phase, for messages.
 var phaseNames = [phaseCount]string{
 	phaseReadingDeps: "reading dependencies", phaseAwaitingRunner: "awaiting runner", phaseWithdrawn: "withdrawn",
 	phaseSent: "sent", phaseDropping: "dropping", phaseRecalling: "recalling",
@@ -161,6 +165,7 @@ var phaseNames = [phaseCount]string{
 	phaseSettling: "settling", phaseReturning: "returning", phaseSettled: "settled", phaseReturned: "returned",
 }
 
+// eventNames contains the name of each event, for messages.
 var eventNames = [eventCount]string{
 	eventDepsRead: "dependencies read", eventWithdrawn: "withdrawn", eventSent: "sent",
 	eventDropSent: "drop sent", eventRecallSent: "recall sent", eventDisconnected: "disconnected",

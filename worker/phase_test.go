@@ -129,7 +129,7 @@ func TestPhaseCommentMatchesTransitions(t *testing.T) {
 	}
 	var want []string
 	for _, p := range allPhases() {
-		if next := followers(p); len(next) > 0 {
+		if next := nextPhases(p); len(next) > 0 {
 			want = append(want, fmt.Sprintf("%-20s → %s", p, strings.Join(next, ", ")))
 		}
 	}
@@ -138,8 +138,8 @@ func TestPhaseCommentMatchesTransitions(t *testing.T) {
 	}
 }
 
-// followers returns the names of the phases that can follow a phase, in the order of the phases.
-func followers(p leasePhase) (names []string) {
+// nextPhases returns the names of the phases that can follow a phase, in the order of the phases.
+func nextPhases(p leasePhase) (names []string) {
 	for _, q := range allPhases() {
 		for _, e := range allEvents() {
 			if next, ok := p.next(e); ok && next == q && q != p {

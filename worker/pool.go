@@ -31,11 +31,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Prefetched jobs are those that the pool claims in addition to one for each free worker. It prefetches at
-// most maxPrefetch jobs, and only as many as all workers together finish within prefetchDuration. It
-// estimates this number from the mean of recent run times. If a runner has not started a job within
-// recallAfter, the pool recalls all jobs that this runner has not started. So prefetched jobs delay a new
-// job that ranks before them only briefly.
+// Prefetched jobs are those that the pool claims in addition to one for each free worker. The pool
+// prefetches at most maxPrefetch jobs, and only as many as all workers together finish within
+// prefetchDuration. It estimates this number from the mean of recent run times. If a runner has not started
+// a job within recallAfter, the pool recalls all jobs that this runner has not started. So prefetched jobs
+// delay a new job that ranks before them only briefly.
 const (
 	prefetchDuration = 20 * time.Millisecond
 	maxPrefetch      = 64
@@ -58,8 +58,8 @@ const (
 	// upkeep of the service requests it again later.
 	purgeTimeout = time.Second
 
-	// startDeadline is how long after its arrival a runner may start an attempt. Later, the runner refuses to
-	// start it. So the pool can then take jobs back from a runner that does not answer.
+	// startDeadline is how long after the pool has sent a job the runner may start it. Later, the runner
+	// refuses to start the job. So the pool can then take the job back, even if the runner does not answer.
 	startDeadline = 5 * time.Second
 )
 
@@ -67,17 +67,17 @@ const (
 // changed settings take effect immediately.
 type Config struct {
 	RunnerLocation runner.Location
-	Version        string
-	Node           string
+	Version        string // version of the service's program
+	Node           string // name of this node
 	Socket         string // path of the service's socket; jobs get it in QUEUECTL_SOCKET
 	Account        Account
 	Log            *slog.Logger
 
-	Policy      func() queue.RetryPolicy
-	Clock       func() queue.Millis // returns the time on the store's clock; nil means this machine's clock
-	StopTimeout func() time.Duration
-	OutputGrace func() time.Duration
-	SettleDelay func() time.Duration
+	Policy      func() queue.RetryPolicy // returns the retry policy in the settings
+	Clock       func() queue.Millis      // returns the time on the store's clock; nil means this machine's clock
+	StopTimeout func() time.Duration     // returns how long jobs may continue when the operating system ends a runner
+	OutputGrace func() time.Duration     // returns how long processes of a job may outlive its main process
+	SettleDelay func() time.Duration     // returns how long a runner gathers results before it sends them
 	// UserQuota returns how many bytes the stored jobs of one user may occupy. 0 means unlimited, as does a
 	// nil function.
 	UserQuota func() int64
@@ -88,8 +88,8 @@ type Config struct {
 	// ResourceUnitEnv returns environment variables that list which units of its resources the job has, such
 	// as which GPUs.
 	ResourceUnitEnv func(*queue.Job) []string
-	// Traceparent returns the trace parent (W3C Trace Context) of an attempt that is about to start. "" means
-	// the one in the job's environment, as does a nil function.
+	// Traceparent returns the trace parent (W3C Trace Context) of an attempt that is about to start. If it
+	// returns "" or is nil, the attempt gets the trace parent in the job's environment.
 	Traceparent func(*queue.Job) string
 	// OnAttemptEnded is called after the end of an attempt was recorded. It must not block. It may be nil.
 	OnAttemptEnded func(*queue.Job, *store.Settlement)
@@ -98,10 +98,10 @@ type Config struct {
 	RunningJobsPaused func(queue string) bool
 	// HungRunnerAdvice returns a text for users: what to do about a runner that hangs.
 	HungRunnerAdvice func(pid int64) string
-	// HeartbeatInterval returns after what time without a message from a runner the pool checks that the
+	// HeartbeatInterval returns how long the pool waits for a message of a runner before it checks that the
 	// runner is alive.
 	HeartbeatInterval func() time.Duration
-	// StaleAfter returns after what time without a message from a worker's runner ListWorkers reports the
+	// StaleAfter returns how long the runner of a worker may send no message before ListWorkers reports the
 	// worker as stale.
 	StaleAfter func() time.Duration
 }
@@ -138,8 +138,8 @@ type Pool struct {
 	mu            sync.Mutex
 	wantedWorkers int
 	stopping      bool // Stop was called: no further job is claimed or started
-	// maxGrace is the longest time between SIGTERM and SIGKILL for jobs that are not ended by their own user.
-	// Those get their full kill_after.
+	// maxGrace is the longest time between SIGTERM and SIGKILL for a job, except if the job's own user ends
+	// it. In that case the job gets its full kill_after.
 	maxGrace          time.Duration
 	draining          bool       // a drain is on: no job is sent to a runner
 	allPaused         bool       // all jobs are paused (SetAllPaused)
@@ -167,10 +167,10 @@ func New(s store.Session, cfg Config, workers int) *Pool {
 func (p *Pool) wake() { queue.TrySend(p.wakeUp, struct{}{}) }
 
 // WantedWorkers returns how many workers are wanted.
-func (p *Pool) WantedWorkers() int { return locked(p, &p.wantedWorkers) }
+func (p *Pool) WantedWorkers() int { return lockedValue(p, &p.wantedWorkers) }
 
-// locked returns the value of a field that the pool's mu guards.
-func locked[T any](p *Pool, field *T) T {
+// lockedValue returns the value of a field that the pool's mu guards.
+func lockedValue[T any](p *Pool, field *T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return *field
@@ -246,7 +246,7 @@ func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err
 	}
 	unresponsive := map[*runnerConn]bool{} // runners that did not answer; do not wait for them again
 	for _, h := range list {
-		conn := locked(p, &h.conn)
+		conn := lockedValue(p, &h.conn)
 		if unresponsive[conn] {
 			continue
 		}
@@ -258,13 +258,13 @@ func (p *Pool) requeueAll(ctx context.Context, list []*lease, endedBy *int) (err
 }
 
 // IsStopping reports whether Stop was called. From that time on, no job starts.
-func (p *Pool) IsStopping() bool { return locked(p, &p.stopping) }
+func (p *Pool) IsStopping() bool { return lockedValue(p, &p.stopping) }
 
-// Stop ends the pool's work. The pool claims no further job, and running jobs have the time timeout to
-// finish. Stop ends paused jobs immediately, because they would not finish. After the timeout, it ends the
-// remaining jobs and returns them to the queue. They get at most the time grace between SIGTERM and
-// SIGKILL. Finally it ends the runners. If a runner does not answer, Stop kills it with all its jobs. The
-// caller must cancel the context of Run after Stop has returned.
+// Stop ends the pool's work. The pool claims no further job, and running jobs may finish within the
+// timeout. Stop ends paused jobs immediately, because they would not finish. After the timeout, it ends the
+// remaining jobs and returns them to the queue. grace is the longest time between SIGTERM and SIGKILL.
+// Finally it ends the runners. If a runner does not answer, Stop kills it with all its jobs. The caller
+// must cancel the context of Run after Stop has returned.
 func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	p.mu.Lock()
 	p.stopping, p.maxGrace = true, grace
@@ -298,8 +298,8 @@ func (p *Pool) Stop(ctx context.Context, timeout, grace time.Duration) {
 	}
 }
 
-// HastenStop makes a Stop that is in progress end all running jobs immediately. They get at most the time
-// grace between SIGTERM and SIGKILL.
+// HastenStop makes a Stop that is in progress end all running jobs immediately. grace is the longest time
+// between SIGTERM and SIGKILL.
 func (p *Pool) HastenStop(ctx context.Context, grace time.Duration) {
 	p.mu.Lock()
 	p.maxGrace = min(p.maxGrace, grace)
@@ -314,10 +314,10 @@ type WorkerStatus struct {
 	// RestrictedToUID is the uid of the only user, apart from operators, that may see the job. See
 	// queue.Job.RestrictedToUID.
 	RestrictedToUID *int
-	PID             int
+	PID             int          // pid of the job's main process
 	StartedAt       queue.Millis // start time of the job
 	LastHeartbeat   time.Time    // time of the last message from the worker's runner
-	Stale           bool
+	Stale           bool         // the runner is disconnected, does not answer, or has sent nothing for Config.StaleAfter
 	// Stuck means that an ended job still occupies the worker, because its process PID survives SIGKILL.
 	Stuck   bool
 	Surplus bool // the worker will end with its job, because there are more workers than wanted

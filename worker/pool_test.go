@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// startPool runs a pool with a store and a living runner that has no jobs yet.
+// startPool runs a pool with a store and a living runner that has no jobs yet. The store has one job for
+// each of the priorities.
 func startPool(t *testing.T, workers int, priorities ...int64) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	t.Parallel()
@@ -23,7 +24,7 @@ func startPool(t *testing.T, workers int, priorities ...int64) (*recordingStore,
 		s.enqueue(priorities...)
 	}
 	f := newRunner(t, root, "first")
-	return s, f, run(t, s, root, workers)
+	return s, f, runPool(t, s, root, workers)
 }
 
 // lease returns the lease of a job's first claim.
@@ -38,7 +39,7 @@ func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	f.sync()
 	check(t, "started at first", f.startedJobs(), want[:2])
 	for i, seq := range want {
-		f.send(succeeded(lease(seq), longRun))
+		f.send(successResult(lease(seq), longRun))
 		if next := i + 3; next <= len(want) {
 			awaitFrame[*wire.Start](t, f, next)
 		}
@@ -116,14 +117,14 @@ func TestShortJobsArePrefetched(t *testing.T) {
 				s, root := newStore(t), t.TempDir()
 				s.enqueue(make([]int64, 100)...)
 				f := newRunner(t, root, "first")
-				run(t, s, root, c.workers)
+				runPool(t, s, root, c.workers)
 				awaitFrame[*wire.Start](t, f, c.workers)
 				f.sync()
 				first := len(f.startedJobs())
-				f.send(succeeded(lease(1), c.took))
+				f.send(successResult(lease(1), c.took))
 				f.sync()
 				started := f.startedJobs()
-				if len(received[*wire.Drop](f)) > 0 && try < 5 {
+				if len(receivedFrames[*wire.Drop](f)) > 0 && try < 5 {
 					// The machine was too slow: jobs that do not start in 50 ms are recalled, and
 					// fewer are prefetched.
 					continue
@@ -146,7 +147,7 @@ func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	f.sync()
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0)
@@ -157,7 +158,7 @@ func TestWorkersFreedDuringClaimAreUsed(t *testing.T) {
 		s.awaitState(seq, queue.Processing)
 	}
 	check(t, "started", f.startedJobs(), []int64{1, 2, 3, 4})
-	if len(received[*wire.Drop](f)) > 0 {
+	if len(receivedFrames[*wire.Drop](f)) > 0 {
 		if _, droppedAt := awaitFrame[*wire.Drop](t, f, 1); !droppedAt.After(startedAt) {
 			t.Error("the second job started only after the first was recalled")
 		}
@@ -171,7 +172,7 @@ func TestBusyPoolClaimsNothing(t *testing.T) {
 	awaitFrame[*wire.Start](t, f, 1)
 	f.sync()
 	check(t, "jobs that a busy pool tries to claim", s.awaitedJobs(), 0)
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
@@ -185,7 +186,7 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	f.sync()
 	p.SetWantedWorkers(3)
 	awaitFrame[*wire.Start](t, f, 2)
-	setups := received[*wire.Setup](f)
+	setups := receivedFrames[*wire.Setup](f)
 	check(t, "workers in the last Setup", setups[len(setups)-1].Workers, 3)
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobs() == 1 })
 	p.SetWantedWorkers(0)
@@ -200,8 +201,8 @@ func TestScaleTakesEffectImmediately(t *testing.T) {
 	check(t, "workers", p.WantedWorkers(), 3)
 }
 
-// startPoolWithUnstartedJob starts a pool with two workers. Job 1 runs. Job 2 was sent to the
-// runner, which does not answer.
+// startPoolWithUnstartedJob starts a pool with two workers. Job 1 runs. Job 2 was sent to the runner, which
+// does not report its start.
 func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	s, f, p := startPool(t, 1, 0)
@@ -217,7 +218,7 @@ func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *wor
 // continue.
 func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
-	n := len(received[*wire.Setup](f))
+	n := len(receivedFrames[*wire.Setup](f))
 	p.SetWantedWorkers(1)
 	_, setupAt := awaitFrame[*wire.Setup](t, f, n+1)
 	drop, droppedAt := awaitFrame[*wire.Drop](t, f, 1)
@@ -229,7 +230,7 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	waitUntil(t, "the job is returned to the queue", func() bool { return len(s.leasedJobs()) == 1 })
 	f.sync()
 	check(t, "leased", s.leasedJobs(), []int64{1})
-	check(t, "killed", len(received[*wire.Kill](f)), 0)
+	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
 }
 
 // A result is acknowledged only after it is stored. The job that takes the free worker is claimed
@@ -238,10 +239,10 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
 	release := s.blockSettlements()
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	waitUntil(t, "the settlement has begun", s.isBlocking)
 	// Frames arrive in order: when this Setup arrives, all frames that were sent before it have arrived.
-	n := len(received[*wire.Setup](f))
+	n := len(receivedFrames[*wire.Setup](f))
 	p.ResendSetup()
 	awaitFrame[*wire.Setup](t, f, n+1)
 	check(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
@@ -257,10 +258,10 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 		}
 	}
 	s.mu.Unlock()
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	f.sync()
 	check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(1)})
-	ended, _, _ := s.reportsOf(1)
+	ended, _, _ := s.reportCounts(1)
 	check(t, "settled", ended, 1)
 	check(t, "runs", s.job(1).StartedAttempts, 1)
 }
@@ -272,14 +273,14 @@ func TestUnknownResultChangesNothing(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	unknown := []wire.Lease{{Seq: 1, Fence: 7}, {Seq: 2, Fence: 1}, {Seq: 99, Fence: 1}}
 	for _, l := range unknown {
-		f.send(succeeded(l, longRun))
+		f.send(successResult(l, longRun))
 	}
 	f.sync()
 	check(t, "acknowledged", f.ackedLeases(), unknown)
 	s.checkState(1, queue.Processing, "")
 	s.checkState(2, queue.Pending, "")
 	check(t, "started", f.startedJobs(), []int64{1})
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
 }
 
@@ -299,7 +300,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 	f.send(&wire.DropReply{Lease: drop.Lease, Dropped: true})
 	awaitFrame[*wire.Start](t, f, 2)
 	check(t, "started", f.startedJobs(), []int64{1, 2})
-	ended, released, _ := s.reportsOf(1)
+	ended, released, _ := s.reportCounts(1)
 	check(t, "ended and released", []int{ended, released}, []int{0, 1})
 	check(t, "leased", s.leasedJobs(), []int64{2})
 	check(t, "maximum number of open leases", f.maxOpenLeases(), 1)
@@ -315,16 +316,16 @@ func TestJobStartedBeforeDropIsKept(t *testing.T) {
 	s.awaitState(1, queue.Processing)
 	f.sync()
 	check(t, "started", f.startedJobs(), []int64{1})
-	check(t, "dropped", len(received[*wire.Drop](f)), 1)
-	check(t, "killed", len(received[*wire.Kill](f)), 0)
-	f.send(succeeded(lease(1), longRun))
+	check(t, "dropped", len(receivedFrames[*wire.Drop](f)), 1)
+	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	f.send(successResult(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
-	_, released, _ := s.reportsOf(1)
+	_, released, _ := s.reportCounts(1)
 	check(t, "released", released, 0)
 }
 
-// shortageTracker returns the result of an attempt that could not be started for lack of resources.
-func shortageTracker(l wire.Lease) *wire.Result {
+// shortageResult returns the result of an attempt that could not be started for lack of resources.
+func shortageResult(l wire.Lease) *wire.Result {
 	return &wire.Result{Attempt: runningAttempt(l), Shortage: true, ExitCode: -1, Error: "no more processes"}
 }
 
@@ -336,7 +337,7 @@ func TestShortagePausesClaims(t *testing.T) {
 	handled := 0 // number of starts that were handled
 	next := func() [2]wire.Lease {
 		awaitFrame[*wire.Start](t, f, handled+2)
-		list := received[*wire.Start](f)[handled:]
+		list := receivedFrames[*wire.Start](f)[handled:]
 		handled += 2
 		return [2]wire.Lease{list[0].Lease, list[1].Lease}
 	}
@@ -344,7 +345,7 @@ func TestShortagePausesClaims(t *testing.T) {
 		t.Helper()
 		leases := next()
 		sentAt := time.Now()
-		f.send(shortageTracker(leases[0]), shortageTracker(leases[1]))
+		f.send(shortageResult(leases[0]), shortageResult(leases[1]))
 		_, resumedAt := awaitFrame[*wire.Start](t, f, handled+1)
 		if paused := resumedAt.Sub(sentAt); paused < minPause || paused > minPause*19/10 {
 			t.Errorf("paused for %v, want %v", paused, minPause)
@@ -353,7 +354,7 @@ func TestShortagePausesClaims(t *testing.T) {
 	pauses(time.Second)
 	pauses(2 * time.Second)
 	leases := next()
-	f.send(succeeded(leases[0], longRun), succeeded(leases[1], longRun))
+	f.send(successResult(leases[0], longRun), successResult(leases[1], longRun))
 	pauses(time.Second)
 }
 
@@ -369,11 +370,11 @@ func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 				refusals <- struct{}{}
 				return fmt.Errorf("record: %w", reason)
 			})
-			f.send(succeeded(lease(1), longRun))
+			f.send(successResult(lease(1), longRun))
 			receive(t, "a rejected report", refusals)
-			f.send(succeeded(lease(2), longRun))
+			f.send(successResult(lease(2), longRun))
 			receive(t, "another rejected report", refusals)
-			n := len(received[*wire.Setup](f))
+			n := len(receivedFrames[*wire.Setup](f))
 			p.ResendSetup()
 			awaitFrame[*wire.Setup](t, f, n+1)
 			check(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
@@ -384,7 +385,7 @@ func TestTemporaryStoreErrorLosesNothing(t *testing.T) {
 			s.awaitState(2, queue.Completed)
 			awaitFrame[*wire.Start](t, f, 3)
 			check(t, "acknowledged", f.ackedLeases(), []wire.Lease{lease(1), lease(2)})
-			f.send(succeeded(lease(3), longRun))
+			f.send(successResult(lease(3), longRun))
 			s.awaitState(3, queue.Completed)
 		})
 	}
@@ -396,11 +397,11 @@ func TestPermanentStoreErrorEndsRun(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
 	f := newRunner(t, root, "first")
-	_, ended := runThatMayFail(t, s, root, 1)
+	_, ended := runPoolThatMayFail(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
 	broken := errors.New("the disk is on fire")
 	s.setRefuse(func(store.Report) error { return broken })
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	if err := receive(t, "the end of the pool", ended); !errors.Is(err, broken) {
 		t.Errorf("Run returned %v, want %v", err, broken)
 	}
@@ -413,7 +414,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitState(1, queue.Processing)
 	stopped := make(chan struct{})
-	n := len(received[*wire.Setup](f))
+	n := len(receivedFrames[*wire.Setup](f))
 	go func() {
 		defer close(stopped)
 		p.Stop(context.Background(), time.Hour, time.Hour)
@@ -427,13 +428,13 @@ func TestStopLetsJobsFinish(t *testing.T) {
 		t.Fatal("stopped while a job runs")
 	default:
 	}
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	receive(t, "the end of Stop", stopped)
 	s.checkState(1, queue.Completed, "")
 	s.checkState(2, queue.Pending, "")
 	check(t, "started", f.startedJobs(), []int64{1})
-	check(t, "killed", len(received[*wire.Kill](f)), 0)
-	check(t, "Shutdown frames", len(received[*wire.Shutdown](f)), 1)
+	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	check(t, "Shutdown frames", len(receivedFrames[*wire.Shutdown](f)), 1)
 }
 
 // At the deadline of a stop, running jobs are ended and returned to the queue. Their grace period is at
@@ -449,7 +450,7 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 2 * time.Second})
 	drop, _ := awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(2))
-	end := succeeded(lease(1), longRun)
+	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end, &wire.DropReply{Lease: lease(2), Dropped: true})
 	receive(t, "the end of Stop", stopped)

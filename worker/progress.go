@@ -25,8 +25,8 @@ type progressBatch struct {
 	lastReport       time.Time // time of the last report that contained progress
 }
 
-// addLocked stores the progress that a runner has sent for an attempt in its lease, to be recorded later.
-// It ignores empty progress.
+// addLocked stores in a lease the progress that the runner has sent for the lease's attempt. Run records
+// the progress later. addLocked ignores empty progress.
 func (t *progressBatch) addLocked(h *lease, p wire.Progress) {
 	progress := cleanProgress(p)
 	if progress == nil || h.phase.isEndDecided() {

@@ -19,7 +19,7 @@ func TestRateCountsLastMinute(t *testing.T) {
 		for range c.add {
 			r.add("q", at(c.second))
 		}
-		if got := r.sums(at(c.second))["q"]; got != c.want {
+		if got := r.sumsByQueue(at(c.second))["q"]; got != c.want {
 			t.Errorf("after %d s: the rate is %d, want %d", c.second, got, c.want)
 		}
 	}
@@ -32,7 +32,7 @@ func TestQueueRatesAreLimited(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(1_000_000+int64(seconds), 0) }
 	check := func(second, total int, want map[string]int) {
 		t.Helper()
-		if got := r.sums(at(second)); !maps.Equal(got, want) {
+		if got := r.sumsByQueue(at(second)); !maps.Equal(got, want) {
 			t.Errorf("after %d s: the rates are %v, want %v", second, got, want)
 		}
 		if got := r.sum(at(second)); got != total {
@@ -48,7 +48,7 @@ func TestQueueRatesAreLimited(t *testing.T) {
 		r.add(fmt.Sprint(i), at(95+i%2)) // the limit is not per second
 	}
 	r.add("0", at(97)) // a queue that is counted already
-	if got := r.sums(at(97)); len(got) != maxQueueCounters || got["0"] != 2 {
+	if got := r.sumsByQueue(at(97)); len(got) != maxQueueCounters || got["0"] != 2 {
 		t.Errorf("%d queues are counted, the first with %d, want %d queues, the first with 2", len(got), got["0"],
 			maxQueueCounters)
 	}

@@ -33,7 +33,8 @@ import (
 // jobs would have to wait for these runners.
 
 // recallLocked takes back the jobs that runners have not started and for which the function selects returns
-// true. Even if none exist, the jobs of a claim that is in progress also return to the queue.
+// true. The jobs of a claim that is in progress also return to the queue, even if selects returns true for
+// no job.
 func (p *Pool) recallLocked(selects func(*lease) bool) {
 	p.recallCount++
 	p.dropUnstartedLocked(selects)
@@ -71,15 +72,15 @@ func queuePosition(j *queue.Job) wire.QueuePosition {
 		StartsBefore: j.StartPosition.Seq != j.Seq}
 }
 
-// recallingLocked reports whether a recall is in progress. This is so if the runner for new jobs has not
+// isRecallingLocked reports whether a recall is in progress. This is so if the runner for new jobs has not
 // answered all Drops, or if Run must still return a job that no runner has received.
-func (s *leases) recallingLocked() bool {
+func (s *leases) isRecallingLocked() bool {
 	return s.anyLocked(func(h *lease) bool {
 		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.conn.state == connCurrent
 	})
 }
 
-// returnClaimed returns claimed jobs that were not sent to a runner to the queue.
+// returnClaimed returns claimed jobs to the queue. The jobs must not have been sent to a runner.
 func (l *loop) returnClaimed(jobs []queue.Job) {
 	for i := range jobs {
 		l.session.pendingReport.Releases = append(l.session.pendingReport.Releases, jobs[i].Lease())

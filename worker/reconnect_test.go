@@ -24,7 +24,7 @@ func TestCancelSurvivesReconnect(t *testing.T) {
 	f.reconnect(runningAttempt(lease(1)))
 	f.sync()
 	checkUnanswered(t, answer, "while the job runs")
-	check(t, "killed again", len(received[*wire.Kill](f)), 2)
+	check(t, "killed again", len(receivedFrames[*wire.Kill](f)), 2)
 }
 
 // A watched job stays watched when the connection to its runner breaks.
@@ -35,7 +35,7 @@ func TestWatchSurvivesReconnect(t *testing.T) {
 	awaitFrame[*wire.ReportImmediately](t, f, 1)
 	f.reconnect(runningAttempt(lease(1)))
 	f.sync()
-	check(t, "number of watches", len(received[*wire.ReportImmediately](f)), 2)
+	check(t, "number of watches", len(receivedFrames[*wire.ReportImmediately](f)), 2)
 }
 
 // A cancellation that is not recorded yet is recorded even if the connection to the runner breaks.
@@ -71,7 +71,7 @@ func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 		refusals <- struct{}{}
 		return queue.ErrNoSpace
 	})
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	<-refusals
 	s.enqueue(0)
 	awaitFrame[*wire.Start](t, f, 2)
@@ -89,10 +89,10 @@ func TestDeadRunnerIsSettledWhenStoreHasSpace(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
 	first := newRunner(t, root, "first")
-	_, ended := runThatMayFail(t, s, root, 1)
+	_, ended := runPoolThatMayFail(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
 	newRunner(t, root, "second")
-	frame := wire.Append(nil, succeeded(lease(1), longRun))
+	frame := wire.Append(nil, successResult(lease(1), longRun))
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
 	os.WriteFile(filepath.Join(first.dir, "journal.1"), record, 0o600)
 	refusals := make(chan struct{}, 100)
@@ -115,11 +115,11 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(0)
 	f := newRunner(t, root, "first")
-	p := run(t, s, root, 1)
+	p := runPool(t, s, root, 1)
 	s.awaitState(1, queue.Processing)
 	refusals := make(chan struct{}, 100)
 	s.setRefuse(func(store.Report) error { refusals <- struct{}{}; return queue.ErrNoSpace })
-	f.send(succeeded(lease(1), longRun))
+	f.send(successResult(lease(1), longRun))
 	<-refusals
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -155,7 +155,7 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 }
 
 // If two Drop frames for one lease are both answered, only one worker is free.
-func TestDuplicateDroppedFreesOneWorker(t *testing.T) {
+func TestDuplicateDropReplyFreesOneWorker(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueue(0, 0, 0, 0)

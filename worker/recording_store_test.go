@@ -20,16 +20,17 @@ type recordingStore struct {
 	t *testing.T
 
 	mu        sync.Mutex
-	exchanges []store.Report // exchanges that were stored
-	awaitWant int            // number of jobs that the Await in progress wants; 0 if none is in progress
-	refuse    func(store.Report) error
-	unblock   chan struct{} // if not nil, an exchange with a settlement waits until it is closed
-	blocking  bool          // an exchange waits for unblock
+	exchanges []store.Report           // exchanges that were stored
+	awaitWant int                      // number of jobs that the Await in progress wants; 0 if none is in progress
+	refuse    func(store.Report) error // see setRefuse; may be nil
+	unblock   chan struct{}            // if not nil, an exchange with a settlement waits until it is closed
+	blocking  bool                     // an exchange waits for unblock
 
 	parentsGate chan struct{} // if not nil, reads of dependencies wait until it is closed
 	parentsRead chan struct{} // receives a value when a read of dependencies begins
 }
 
+// newStore returns a store that sorts jobs by priority.
 func newStore(t *testing.T) *recordingStore {
 	return newStoreWithOrder(t, queue.Order{Scheduling: queue.ByPriority})
 }
@@ -72,6 +73,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 	return nil
 }
 
+// interceptExchange delays and refuses an exchange before it is stored.
 func (s *recordingStore) interceptExchange(report store.Report) error {
 	s.mu.Lock()
 	unblock, refuse := s.unblock, s.refuse
@@ -105,14 +107,15 @@ func (s *recordingStore) awaitedJobs() int {
 	return s.awaitWant
 }
 
-// setRefuse sets a function whose errors refuse exchanges.
+// setRefuse sets a function that is called before each exchange. If it returns an error, the exchange fails
+// with this error.
 func (s *recordingStore) setRefuse(refuse func(store.Report) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = refuse
 }
 
-// blockSettlements delays exchanges with a settlement until release is called.
+// blockSettlements delays exchanges with a settlement until the returned function is called.
 func (s *recordingStore) blockSettlements() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,15 +131,16 @@ func (s *recordingStore) blockSettlements() (release func()) {
 	return release
 }
 
+// isBlocking reports whether an exchange was delayed by blockSettlements.
 func (s *recordingStore) isBlocking() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.blocking
 }
 
-// reportsOf returns how often the pool has reported that a job ended, returned to the queue, and was
+// reportCounts returns how often the pool has reported that a job ended, returned to the queue, and was
 // cancelled.
-func (s *recordingStore) reportsOf(seq int64) (ended, released, cancelled int) {
+func (s *recordingStore) reportCounts(seq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, exchange := range s.exchanges {

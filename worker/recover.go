@@ -16,9 +16,10 @@ import (
 
 // This file settles the leases of dead runners, in three steps:
 //
-// - recoverRunner ends the processes that a dead runner left behind, and reads its files. -
-// settleDeadRunner decides how each lease of the runner ended, and adds these decisions to the pending
-// report. - finishRecovery removes the runner's directory when the report is stored.
+//   - recoverRunner ends the processes that a dead runner left behind, and reads its files.
+//   - settleDeadRunner decides how each lease of the runner ended, and adds these decisions to the pending
+//     report.
+//   - finishRecovery removes the runner's directory when the report is stored.
 
 // deadRunner describes a dead runner and what it left behind. If dir is "", it represents all runners whose
 // directories are gone. See docs/decisions/0056.
@@ -263,8 +264,8 @@ func (p *Pool) endStrayProcesses(ctx context.Context, leased []wire.Attempt, del
 	return nil, false
 }
 
-// settleStrayLeases settles the leases that no known runner has. The leases in alive had processes, so
-// their attempts count as started.
+// settleStrayLeases settles the leases that no known runner has. alive lists the leases that had processes.
+// The attempts of these leases count as started.
 func (l *loop) settleStrayLeases(alive []wire.Lease) {
 	l.recovery.searchingStrays = false
 	l.mu.Lock()

@@ -226,8 +226,8 @@ func (p *Pool) ResendSetup() {
 	p.sendSetup()
 }
 
-// sendSetup sends each runner its settings if they have changed. A runner that gets no new jobs has as many
-// workers as it needs for its jobs. The runner for new jobs has the other workers.
+// sendSetup sends each runner its settings if they have changed. A runner that gets no new jobs has at
+// least as many workers as it needs for its jobs. The runner for new jobs has the other workers.
 func (p *Pool) sendSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,7 +282,7 @@ func (l *loop) dismissIdle() {
 
 // RunnerConnected returns a channel that is closed when a runner connects. If a read has failed because a
 // connection was lost, the caller can then try again.
-func (p *Pool) RunnerConnected() <-chan struct{} { return locked(p, &p.runners.connectSignal) }
+func (p *Pool) RunnerConnected() <-chan struct{} { return lockedValue(p, &p.runners.connectSignal) }
 
 // heartbeat checks concurrently that runners from which no message has arrived for a while are alive. It
 // waits at most for heartbeatTimeout.
@@ -365,8 +365,8 @@ func (p *Pool) PurgeOutputs(ctx context.Context, refs []string) bool {
 	return len(purged) > 0 && !slices.Contains(slices.Collect(maps.Values(purged)), false)
 }
 
-// LimitEnforcements returns how the runner for new jobs enforces limits. It waits until this runner is
-// connected. ok is false if ctx ends first.
+// LimitEnforcements returns how the runner for new jobs enforces the resource limits of jobs. It waits
+// until this runner is connected. ok is false if ctx ends first.
 func (p *Pool) LimitEnforcements(ctx context.Context) (list []queue.Enforcement, ok bool) {
 	for {
 		p.mu.Lock()

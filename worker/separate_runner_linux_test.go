@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// launcher imitates the launcher, which starts a runner of root for each request on its socket. It sends
-// the fake runners to the channel started, in the order of the requests.
-func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
+// startFakeLauncher imitates the launcher, which starts a runner of root for each request on its socket. It
+// sends the fake runners to the channel started, in the order of the requests.
+func startFakeLauncher(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "spawn.sock")
 	l, err := net.Listen("unix", socket)
@@ -54,14 +54,14 @@ func startPoolWithHungUser(t *testing.T) (
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
-	socket, started := launcher(t, root)
+	socket, started := startFakeLauncher(t, root)
 	f := newRunner(t, root, "first")
 	f.onRecover = func(r *wire.Recover) { f.send(&wire.RecoverReply{RequestID: r.RequestID, SameBoot: true}) }
-	p, ended = runWith(t, s, runner.Location{Dir: root, SpawnSocket: socket}, 4)
+	p, ended = runPoolAt(t, s, runner.Location{Dir: root, SpawnSocket: socket}, 4)
 	s.enqueue(0, 0)
 	for n := range 2 {
 		start, _ := awaitFrame[*wire.Start](t, f, n+1)
-		hung := succeeded(start.Lease, longRun)
+		hung := successResult(start.Lease, longRun)
 		hung.ExitCode, hung.Cause = 126, int64(queue.EndStartHung)
 		f.send(hung)
 		waitUntil(t, "the attempt is recorded", func() bool { return s.job(start.Seq).StartedAttempts == 1 })
@@ -91,7 +91,7 @@ func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	s.enqueue(0)
 	third := receive(t, "a third separate runner", started)
 	start, _ := awaitFrame[*wire.Start](t, third, 1)
-	third.send(succeeded(start.Lease, longRun))
+	third.send(successResult(start.Lease, longRun))
 	s.awaitState(start.Seq, queue.Completed)
 	select {
 	case err := <-ended:

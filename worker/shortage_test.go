@@ -14,7 +14,7 @@ func TestHungStartsDelayNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)
 	sentAt := time.Now()
-	first, second := shortageTracker(lease(1)), shortageTracker(lease(2))
+	first, second := shortageResult(lease(1)), shortageResult(lease(2))
 	first.Cause, second.Cause = int64(queue.EndStartHung), int64(queue.EndStartHung)
 	f.send(first, second)
 	s.awaitState(1, queue.Pending)
@@ -26,11 +26,11 @@ func TestHungStartsDelayNoOtherJob(t *testing.T) {
 
 // While claims are paused, ThrottleReason quotes the error of the last job that could not start. A long
 // error is cut.
-func TestPausedQuotesLastError(t *testing.T) {
+func TestThrottleReasonQuotesLastError(t *testing.T) {
 	_, f, p := startPool(t, 2, make([]int64, 4)...)
 	awaitFrame[*wire.Start](t, f, 2)
 	check(t, "paused before a shortage", p.ThrottleReason(), "")
-	first, second := shortageTracker(lease(1)), shortageTracker(lease(2))
+	first, second := shortageResult(lease(1)), shortageResult(lease(2))
 	second.Error = "no more directories " + strings.Repeat("x", 1000)
 	f.send(first, second)
 	waitUntil(t, "claims are paused", func() bool { return p.ThrottleReason() != "" })

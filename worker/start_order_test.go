@@ -20,7 +20,7 @@ type dispatcher struct {
 	processedFrames int // number of frames processed
 	droppedCount    int
 	waitingLeases   []wire.Lease
-	startTimes      map[wire.Lease]time.Time // start times
+	startTimes      map[wire.Lease]time.Time // start times of the running attempts
 	order           []int64                  // job numbers in the order of their starts
 }
 
@@ -65,7 +65,7 @@ func (d *dispatcher) finish(selects func(l wire.Lease, since time.Time) bool) {
 	defer d.f.mu.Unlock()
 	for l, since := range d.startTimes {
 		if selects(l, since) {
-			d.f.writeLocked(succeeded(l, time.Millisecond))
+			d.f.writeLocked(successResult(l, time.Millisecond))
 			delete(d.startTimes, l)
 			d.startWaitingLocked()
 		}
@@ -116,7 +116,7 @@ func dispatchOrder(t *testing.T, load workload) []int64 {
 	f := newRunner(t, load.root, "first")
 	f.ignoreStarts()
 	d := &dispatcher{f: f, workers: load.workers, startTimes: map[wire.Lease]time.Time{}}
-	run(t, load.s, load.root, load.workers)
+	runPool(t, load.s, load.root, load.workers)
 	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || load.workers > 1 && l.Seq%40 > 25 }
 	waitUntil(t, "all jobs have ended", func() bool {
 		if load.rng.IntN(3) == 0 || !d.step() {
@@ -161,9 +161,9 @@ func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueue(make([]int64, 2)...)
 	f := newRunner(t, root, "first")
-	run(t, s, root, 1)
+	runPool(t, s, root, 1)
 	awaitFrame[*wire.Start](t, f, 1)
-	f.send(succeeded(lease(1), time.Millisecond))
+	f.send(successResult(lease(1), time.Millisecond))
 	awaitFrame[*wire.Start](t, f, 2) // job 2 keeps running
 	s.awaitState(2, queue.Processing)
 	f.ignoreStarts()
@@ -178,7 +178,7 @@ func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 func TestRecallGoesFromLastToFirst(t *testing.T) {
 	_, f := startPoolWithPrefetch(t, 12)
 	var seqs []int64
-	for _, d := range received[*wire.Drop](f) {
+	for _, d := range receivedFrames[*wire.Drop](f) {
 		seqs = append(seqs, d.Seq)
 	}
 	check(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
@@ -188,10 +188,10 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 // since it would start before the recalled jobs. After the recall, all of them are claimed again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
-	f.send(&wire.DropReply{Lease: lease(8), Dropped: true}, succeeded(lease(2), time.Millisecond))
+	f.send(&wire.DropReply{Lease: lease(8), Dropped: true}, successResult(lease(2), time.Millisecond))
 	// These jobs have started. Their run times are short enough that the pool prefetches more jobs.
 	for seq := int64(3); seq <= 6; seq++ {
-		f.send(&wire.DropReply{Lease: lease(seq)}, succeeded(lease(seq), time.Millisecond))
+		f.send(&wire.DropReply{Lease: lease(seq)}, successResult(lease(seq), time.Millisecond))
 		s.awaitState(seq, queue.Completed)
 	}
 	f.sync()
@@ -206,7 +206,7 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 func TestClaimFromBeforeRecallIsReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
-	f.send(succeeded(lease(1), time.Millisecond))
+	f.send(successResult(lease(1), time.Millisecond))
 	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobs() > 1 })
 	f.ignoreStarts()
 	s.enqueue(0)
@@ -259,11 +259,11 @@ func TestHungStartRecallsNoOtherJob(t *testing.T) {
 		s.enqueue(0)
 		awaitFrame[*wire.Start](t, f, int(seq))
 		f.sync()
-		f.send(succeeded(received[*wire.Start](f)[seq-1].Lease, longRun))
+		f.send(successResult(receivedFrames[*wire.Start](f)[seq-1].Lease, longRun))
 		s.awaitState(seq, queue.Completed)
 	}
-	dropped, reclaimed := len(received[*wire.Drop](f))-1, 0
-	for _, start := range received[*wire.Start](f) {
+	dropped, reclaimed := len(receivedFrames[*wire.Drop](f))-1, 0
+	for _, start := range receivedFrames[*wire.Start](f) {
 		if start.Fence > 1 {
 			reclaimed++
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// run runs a pool until the test ends, with its runners in root. It returns when the pool is ready.
-func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
+// runPool runs a pool until the test ends, with its runners in root. It returns when the pool is ready.
+func runPool(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 	t.Helper()
 	var ended <-chan error
 	t.Cleanup(func() { // this cleanup runs after the one that ends the pool
@@ -33,12 +33,12 @@ func run(t *testing.T, s store.Session, root string, workers int) *worker.Pool {
 		}
 	})
 	var p *worker.Pool
-	p, ended = runThatMayFail(t, s, root, workers)
+	p, ended = runPoolThatMayFail(t, s, root, workers)
 	return p
 }
 
-// runThatMayFail is like run, for a pool that may end with an error. The channel receives the error.
-func runThatMayFail(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
+// runPoolThatMayFail is like runPool, for a pool that may end with an error. The channel receives the error.
+func runPoolThatMayFail(t *testing.T, s store.Session, root string, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
@@ -46,17 +46,18 @@ func runThatMayFail(t *testing.T, s store.Session, root string, workers int) (*w
 	}
 	t.Cleanup(func() { logs.Close() })
 	// If the pool starts a runner, it is the one named "second".
-	command := starter(t, uniqueName(root, "second"), "", "")
-	return runWith(t, s, runner.Location{Dir: root, Command: command, Log: logs}, workers)
+	command := starterCommand(t, uniqueName(root, "second"), "", "")
+	return runPoolAt(t, s, runner.Location{Dir: root, Command: command, Log: logs}, workers)
 }
 
 // starterWord is the first argument with which the test binary acts as a starter of runners.
 const starterWord = "start-a-runner"
 
-// starter returns a command that starts runners. Each call adds a line to the file callLog and
-// waits until the file wait exists. It then prints the runner's name, with # replaced by the number
-// of the call. An empty file name skips that step. Without a name the command fails.
-func starter(t *testing.T, name, callLog, wait string) []string {
+// starterCommand returns a command that starts runners. Each call adds a line to the file callLog and waits until
+// the file wait exists. It then prints the runner's name, with # replaced by the number of the call. If a
+// file name is empty, the command skips the step with this file. If the runner's name is empty, the command
+// fails.
+func starterCommand(t *testing.T, name, callLog, wait string) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -74,6 +75,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// startRunner executes the command that the function starterCommand returns.
 func startRunner(name, callLog, wait string) {
 	calls := 0
 	if callLog != "" {
@@ -83,7 +85,7 @@ func startRunner(name, callLog, wait string) {
 		}
 		fmt.Fprintln(f)
 		f.Close()
-		calls = lines(callLog)
+		calls = countLines(callLog)
 	}
 	for wait != "" {
 		if _, err := os.Stat(wait); err == nil {
@@ -96,17 +98,17 @@ func startRunner(name, callLog, wait string) {
 	}
 }
 
-// lines returns the number of lines in a file; 0 if it does not exist.
-func lines(path string) int {
+// countLines returns the number of lines in a file; 0 if it does not exist.
+func countLines(path string) int {
 	text, _ := os.ReadFile(path) // does not exist before the first call
 	return bytes.Count(text, []byte("\n"))
 }
 
-// config returns the configuration of a pool that uses the runners at a location.
-func config(home runner.Location) worker.Config {
+// poolConfig returns the configuration of a pool that uses the runners at a location.
+func poolConfig(location runner.Location) worker.Config {
 	return worker.Config{
 		Version: version, Node: "here",
-		RunnerLocation:    home,
+		RunnerLocation:    location,
 		Account:           worker.Account{User: "u", Home: "/", Shell: "/bin/sh"},
 		Log:               slog.New(slog.DiscardHandler),
 		CheckStart:        checkStart,
@@ -127,10 +129,12 @@ type misfitHandler struct {
 	t *testing.T
 }
 
+// Enabled implements slog.Handler.
 func (h misfitHandler) Enabled(_ context.Context, level slog.Level) bool {
 	return level == slog.LevelError
 }
 
+// Handle implements slog.Handler.
 func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, "does not fit the phase") {
 		r.Attrs(func(a slog.Attr) bool { h.t.Error(r.Message, a); return true })
@@ -138,10 +142,10 @@ func (h misfitHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// runWith is like runThatMayFail, with the runners at a location.
-func runWith(t *testing.T, s store.Session, home runner.Location, workers int) (*worker.Pool, <-chan error) {
+// runPoolAt is like runPoolThatMayFail, but takes the location of the runners.
+func runPoolAt(t *testing.T, s store.Session, location runner.Location, workers int) (*worker.Pool, <-chan error) {
 	t.Helper()
-	cfg := config(home)
+	cfg := poolConfig(location)
 	cfg.Log = slog.New(misfitHandler{slog.DiscardHandler, t})
 	p := worker.New(s, cfg, workers)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -169,6 +173,7 @@ const (
 	otherNodesUID    = 59_999
 )
 
+// checkStart implements Config.CheckStart.
 func checkStart(j *queue.Job) error {
 	if j.UID == otherNodesUID {
 		return fmt.Errorf("%w: no account", worker.ErrWrongNode)
@@ -179,7 +184,7 @@ func checkStart(j *queue.Job) error {
 	return nil
 }
 
-// check compares two values.
+// check fails the test if two values look different when they are printed.
 func check(t *testing.T, subject string, got, want any) {
 	t.Helper()
 	if fmt.Sprint(got) != fmt.Sprint(want) {

@@ -15,7 +15,7 @@ import (
 )
 
 // storeSession is Run's session with the store: the events that are still to be recorded, and the claim in
-// progress.
+// progress. An exchange is a call of store.Session.Exchange, which records events and claims jobs.
 type storeSession struct {
 	store store.Session
 	log   *slog.Logger
@@ -78,14 +78,14 @@ func (s *storeSession) sendAcks() {
 	}
 }
 
-// claimInBackground claims up to want jobs in the background. The claim waits until at least one job is
-// available. recalls is the current number of recalls. The caller must read it together with want, without
+// claimInBackground claims up to maxJobs jobs in the background. The claim waits until at least one job is
+// available. recalls is the current number of recalls. The caller must compute recalls and maxJobs without
 // unlocking mu in between.
-func (l *loop) claimInBackground(want, workers, recalls int) {
+func (l *loop) claimInBackground(maxJobs, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.session.cancelClaim, l.session.workersAtClaim, l.session.recallsAtClaim = cancel, workers, recalls
 	l.Go(func() {
-		jobs, err := l.store.Await(ctx, want)
+		jobs, err := l.store.Await(ctx, maxJobs)
 		l.post(func() error { return l.startClaimed(jobs, err) })
 	})
 }
@@ -96,7 +96,7 @@ func (l *loop) claimInBackground(want, workers, recalls int) {
 func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	l.session.cancelClaim()
 	l.session.cancelClaim = nil
-	recalled := locked(l.Pool, &l.recallCount) != l.session.recallsAtClaim
+	recalled := lockedValue(l.Pool, &l.recallCount) != l.session.recallsAtClaim
 	switch {
 	case len(jobs) > 0 && recalled:
 		l.returnClaimed(jobs)
@@ -145,8 +145,8 @@ func (l *loop) finishStored(report store.Report, refused map[queue.Lease]error) 
 	return lines
 }
 
-// startOnCurrent sends claimed jobs to the runner for new jobs. allStored means that all earlier results
-// are stored. startOnCurrent then sends the pending acknowledgements together with the jobs.
+// startOnCurrent sends claimed jobs to the runner for new jobs. If allStored is true, all earlier results
+// of attempts are stored, and startOnCurrent sends the pending acknowledgements together with the jobs.
 func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	if len(jobs) == 0 {
 		return
@@ -157,7 +157,7 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	conn := l.runners.currentLocked()
 	// Return the jobs if they may not start now. The runner may have died since the claim began, or a stop, a
 	// pause or a recall may have begun.
-	if conn == nil || !l.mayStartLocked() || l.leases.recallingLocked() {
+	if conn == nil || !l.mayStartLocked() || l.leases.isRecallingLocked() {
 		l.returnClaimed(jobs)
 		return
 	}
@@ -169,7 +169,7 @@ func (l *loop) startOnCurrent(jobs []queue.Job, allStored bool) {
 	for i := range jobs {
 		h := l.leases.addLocked(&jobs[i], phaseSent)
 		h.leaseLocation = leaseLocation{conn, conn.Dir}
-		frames = l.startFramesLocked(frames, &h.job)
+		frames = l.appendStartFramesLocked(frames, &h.job)
 	}
 	conn.Send(frames...)
 	failpoint.Hit("start-sent")

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// typeResult is the result of TypeInput.
-type typeResult struct {
+// typeInputResult is the result of TypeInput.
+type typeInputResult struct {
 	takenBytes int
 	ok         bool
 	err        error
@@ -16,7 +16,7 @@ type typeResult struct {
 
 // TypeInput and Resize send a frame to the runner only if their caller names the running attempt. For other
 // attempts they do nothing.
-func TestTypeReachesOneAttempt(t *testing.T) {
+func TestTypeInputReachesOneAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	if j, ok := p.AwaitStart(t.Context(), 1); !ok || j.Seq != 1 || j.StartedAttempts != 0 {
@@ -25,18 +25,18 @@ func TestTypeReachesOneAttempt(t *testing.T) {
 	if _, ok := p.AwaitStart(t.Context(), 2); ok {
 		t.Error("a job that does not exist has started")
 	}
-	typeAndResize := func(seq int64, attempt int) (got typeResult, resized bool) {
+	typeAndResize := func(seq int64, attempt int) (got typeInputResult, resized bool) {
 		answer, ok, err := p.TypeInput(t.Context(), seq, attempt, []byte("abc"))
-		got = typeResult{int(answer.WrittenBytes), ok, err}
+		got = typeInputResult{int(answer.WrittenBytes), ok, err}
 		return got, p.Resize(seq, attempt, 24, 80)
 	}
 	for _, other := range [][2]int{{1, 0}, {1, 2}, {2, 1}} {
-		if got, resized := typeAndResize(int64(other[0]), other[1]); got != (typeResult{}) || resized {
+		if got, resized := typeAndResize(int64(other[0]), other[1]); got != (typeInputResult{}) || resized {
 			t.Errorf("job %d, attempt %d: got %+v and %v, want nothing done", other[0], other[1], got, resized)
 		}
 	}
 	got, resized := typeAndResize(1, 1)
-	check(t, "typed", got, typeResult{2, true, nil})
+	check(t, "typed", got, typeInputResult{2, true, nil})
 	check(t, "resized", resized, true)
 	data, _ := awaitFrame[*wire.TypeInput](t, f, 1)
 	check(t, "input that the runner received", string(data.Data), "abc")

@@ -20,7 +20,7 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	holder, other := newRunner(t, root, "one"), newRunner(t, root, "two")
 	holder.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(1))}
 	other.helloReply.Attempts = []wire.Attempt{runningAttempt(lease(2))}
-	run(t, s, root, 2)
+	runPool(t, s, root, 2)
 	for _, f := range []*fakeRunner{holder, other} {
 		waitUntil(t, "the pool has connected to the runner", func() bool {
 			f.mu.Lock()
@@ -30,7 +30,7 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	}
 	holder.sync()
 	start := runningAttempt(lease(1))
-	forged := succeeded(start.Lease, longRun)
+	forged := successResult(start.Lease, longRun)
 	forged.ExitCode, forged.Output = 3, []byte("forged")
 	other.send(&wire.StartReport{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
 		&wire.DropReply{Lease: start.Lease, Dropped: true})
@@ -38,7 +38,7 @@ func TestFramesOfAnotherRunnerAreIgnored(t *testing.T) {
 	check(t, "leases acknowledged to the other runner", other.ackedLeases(), []wire.Lease(nil))
 	s.checkState(1, queue.Processing, "")
 	check(t, "pid of the job", s.job(1).PID, pid(1))
-	genuine := succeeded(start.Lease, longRun)
+	genuine := successResult(start.Lease, longRun)
 	genuine.Output = []byte("own")
 	holder.send(genuine)
 	s.awaitState(1, queue.Completed)
@@ -51,10 +51,10 @@ func TestResultMayNameOnlyItsOwnOutput(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	f := newRunner(t, root, "first")
 	s.enqueue(0, 0)
-	run(t, s, root, 2)
+	runPool(t, s, root, 2)
 	awaitFrame[*wire.Start](t, f, 2)
 	for seq, ref := range map[int64]string{1: "2-1", 2: "2-1"} {
-		r := succeeded(lease(seq), longRun)
+		r := successResult(lease(seq), longRun)
 		r.OutputRef = ref
 		f.send(r)
 		s.awaitState(seq, queue.Completed)
@@ -67,8 +67,7 @@ func TestResultMayNameOnlyItsOwnOutput(t *testing.T) {
 	}
 }
 
-// Sockets of runners that never answer do not delay the pool: it is ready without them and runs
-// jobs.
+// Sockets of runners that never answer do not delay the pool: the pool is ready without them and runs jobs.
 func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
 	t.Parallel()
@@ -81,9 +80,9 @@ func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	}
 	f := newRunner(t, root, "second")
 	s.enqueue(0)
-	p := run(t, s, root, 1)
+	p := runPool(t, s, root, 1)
 	start, _ := awaitFrame[*wire.Start](t, f, 1)
-	f.send(succeeded(start.Lease, longRun))
+	f.send(successResult(start.Lease, longRun))
 	s.awaitState(1, queue.Completed)
 	waitUntil(t, "12 runners are reported as unresponsive", func() bool {
 		responsive, unresponsive := p.CheckRunners(time.Second)

@@ -53,7 +53,8 @@ type resolvedAccess struct {
 }
 
 // ResolveAccess looks up the user and group names in the section [access]. A network directory may answer
-// slowly, so it holds no lock in the meantime. If the settings change in that time, it starts over.
+// slowly, so ResolveAccess holds no lock during the look-ups. If the settings change in that time, it starts
+// over.
 func (r *Rights) ResolveAccess() {
 	for {
 		old, c := r.resolvedAccess.Load(), r.Settings.Current()
@@ -119,8 +120,8 @@ func (r *Rights) PeerName(uid int) string {
 	return r.Directory.UserName(uid)
 }
 
-// Refuse implements control.Authorizer: it returns the error for a peer that lacks the right needs. what names
-// the refused action.
+// Refuse implements control.Authorizer: it returns the error for a peer that lacks a right. needs is this
+// right, and what names the refused action.
 func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.RightRead) {
@@ -163,8 +164,8 @@ func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error 
 	return g.CheckMayActOn(p, method, "job", j)
 }
 
-// CheckMayActOn is like CheckMayAct, but what says whether the method acts on a "job" or a "schedule". For a
-// schedule, j is a job that represents the jobs of the schedule.
+// CheckMayActOn is like CheckMayAct, but also works for schedules. what is "job" or "schedule". For a schedule,
+// j is a job that represents the jobs of the schedule.
 func (g *Guard) CheckMayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
 	needs := control.RequiredRight(method, isOwner)
@@ -181,8 +182,8 @@ func (g *Guard) CheckMayActOn(p *control.Peer, method, what string, j *queue.Job
 	return g.Rights.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
 }
 
-// VisibilityFor returns how much of a job a peer may see. Only admins see the jobs of a former account, one
-// that has lost its uid.
+// VisibilityFor returns how much of a job a peer may see. Of the jobs of a former account (an account that has
+// lost its uid), only admins see more than VisibleOutline.
 func (g *Guard) VisibilityFor(p *control.Peer, j *queue.Job) Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.RightAdmin) {
 		return VisibleOutline
@@ -346,10 +347,11 @@ func (g *Guard) ParseEditScope(p *control.Peer, set json.RawMessage) (e editScop
 	return e, err
 }
 
-// CheckMayEdit returns an error for an edit that would let the peer act as another user. That other user is the
-// job's submitter or the user that an admin has chosen for the job. If runners run as root, it checks both
-// users, because the setting run_as may change before the job starts. It also rejects edits that would
-// overwrite values that the peer cannot see. See docs/decisions/0075.
+// CheckMayEdit returns an error for an edit that would let the peer act as another user. That user is the one
+// that an admin has chosen for the job or, without such a choice, the job's submitter. Only runners that root
+// has started can run jobs as other users. For them, the check applies even if all jobs run as one account now,
+// because the setting run_as may change before the job starts. It also rejects edits that would overwrite
+// values that the peer cannot see. See docs/decisions/0075.
 func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error {
 	each := worker.Account{RunsAsJobAccount: true}
 	switch {

@@ -210,6 +210,7 @@ type auditedStore struct {
 	audits []store.Audit
 }
 
+// Audit implements store.Store.
 func (s *auditedStore) Audit(_ context.Context, a store.Audit) error {
 	s.audits = append(s.audits, a)
 	return nil

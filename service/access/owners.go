@@ -23,7 +23,7 @@ import (
 // Admission separates the jobs of a deleted account from those of a new account with the same uid.
 type Admission struct {
 	Log    *slog.Logger
-	Lock   *settings.Lock
+	Lock   *settings.Lock // the settings lock
 	Owners *Owners
 	*Rights
 	StoreNodeRecord func(context.Context) error // stores which jobs this node may claim
@@ -69,7 +69,7 @@ type Owners struct {
 type NameLookup struct {
 	Done   chan struct{} // closed once Name and DoneAt are set
 	Name   string        // "" if the system returned no name
-	DoneAt time.Time
+	DoneAt time.Time     // when the look-up ended
 
 	timedOut bool // a caller's wait for this look-up has timed out; guarded by Owners.mu
 }

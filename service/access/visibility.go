@@ -19,8 +19,8 @@ const (
 	VisibleAll
 )
 
-// VisibilityFor returns how much of a job a user with the right have may see. own says whether the job belongs
-// to the user.
+// VisibilityFor returns how much of a job a user may see. have is the user's right, and own says whether the
+// job belongs to the user.
 func VisibilityFor(have control.Right, own bool) Visibility {
 	switch {
 	case have.Covers(control.RightAdmin), own && have.Covers(control.RightSubmit):

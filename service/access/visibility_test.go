@@ -12,7 +12,7 @@ import (
 )
 
 // The user's right and the job's owner determine how much of a job a user sees.
-func TestHideFollowsVisibility(t *testing.T) {
+func TestVisibilityFollowsRightAndOwner(t *testing.T) {
 	for _, c := range []struct {
 		have        control.Right
 		own, others Visibility
@@ -29,7 +29,7 @@ func TestHideFollowsVisibility(t *testing.T) {
 }
 
 // The hidden parts of a job appear in none of its fields.
-func TestHidden(t *testing.T) {
+func TestHiddenPartsAppearInNoField(t *testing.T) {
 	canary := "c4n4ry"
 	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound,
 		Error: "cannot start " + canary, MaxAttempts: 1, Execution: queue.Execution{

@@ -61,7 +61,8 @@ func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeSta
 	return list
 }
 
-// IdleWait is how long a node waits for its jobs to end before it answers a request to wait for that.
+// IdleWait is how long a node waits for its jobs to end if another node requests this. After that time it
+// answers even if jobs still run.
 const IdleWait = readTimeout
 
 // WaitIdle waits until no job runs on a draining node. It returns early if the node is lost.

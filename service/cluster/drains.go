@@ -20,7 +20,7 @@ type Drainer struct {
 	mu sync.Mutex // held while a change of the drain is passed to the pool, so that changes keep their order
 }
 
-// DrainState is this node's copy of the drains in the store that concern it.
+// DrainState is a copy of the stored drains that apply to this node.
 type DrainState struct {
 	AllDrained atomic.Bool // the store contains a drain of all nodes
 

@@ -23,7 +23,7 @@ import (
 // 0106.
 //
 // For example, node A gets a request to cancel a job whose lease node B holds. A finds the holder, stores the
-// request cancel for B in the database and waits for the answer (Forward). B reads the request, executes it
+// request "cancel" for B in the database and waits for the answer (Forward). B reads the request, executes it
 // like a request from its own socket, and stores the answer (startRequests). A stops waiting if B's lease
 // expires (watchNode). Once another node has taken over the job, A repeats the request.
 type JobRouter struct {
@@ -38,9 +38,9 @@ type JobRouter struct {
 type Request struct {
 	Method string        `json:"method"`
 	Params any           `json:"params,omitempty"`
-	UID    int           `json:"uid"` // uid of the peer that sent the request to the first node
-	PID    int           `json:"pid,omitempty"`
-	Right  control.Right `json:"right"` // the right of the peer on the first node
+	UID    int           `json:"uid"`           // uid of the peer that sent the request to the first node
+	PID    int           `json:"pid,omitempty"` // pid of this peer
+	Right  control.Right `json:"right"`         // the right of the peer on the first node
 	// JobSeq is the number of the job that the request is about; 0 if it is not about one job. Params contains
 	// only the job's id, which another job can have by the time of the answer.
 	JobSeq int64 `json:"seq,omitempty"`
@@ -65,8 +65,9 @@ const (
 )
 
 // Forward sends a request to the other node that holds the job's lease, and decodes the answer into result.
-// held is false if no other node holds the lease; no request is sent then. If the holder is lost during the
-// request, Forward waits until another node or none holds the lease, and repeats the request.
+// held is false if no other node holds the lease; no request is sent then. If the holder is lost during a
+// request with AwaitsAttemptEnd, Forward waits until another node or no node holds the lease, and repeats the
+// request.
 func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result any) (held bool, err error) {
 	req.JobSeq = seq
 	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {
@@ -118,7 +119,7 @@ const maxRemoteWaits = 16
 // NewRemoteWaitLimiter returns the limiter for requests that wait for a job on another node.
 func NewRemoteWaitLimiter() *fair.Limiter { return fair.NewLimiter(fair.Bound{Max: maxRemoteWaits}) }
 
-// watchNode calls cancel with a nodeLost error once the node's lease has expired or the node was removed. It
+// watchNode calls cancel with a nodeLostError once the node's lease has expired or the node was removed. It
 // returns when ctx ends.
 func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error)) {
 	for {
@@ -129,24 +130,24 @@ func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error
 		}
 		list, err := r.NodeList.Nodes(ctx)
 		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && i < 0 {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
+			cancel(nodeLostError{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job was removed; another node takes over the job soon; then repeat the command")})
 		} else if err == nil && !list[i].LeaseValid {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable,
+			cancel(nodeLostError{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job, %s, does not answer; another node takes over the job soon; then repeat the command",
 				list[i].Name)})
 		}
 	}
 }
 
-// nodeLost says that a node was lost or removed while it was handling a request.
-type nodeLost struct{ error }
+// nodeLostError says that a node was lost or removed while it was handling a request.
+type nodeLostError struct{ error }
 
 // Unwrap returns the underlying error for package errors.
-func (e nodeLost) Unwrap() error { return e.error }
+func (e nodeLostError) Unwrap() error { return e.error }
 
 // IsNodeLost reports whether an error means that a node was lost or removed while it was handling a request.
-func IsNodeLost(err error) bool { return errors.As(err, new(nodeLost)) }
+func IsNodeLost(err error) bool { return errors.As(err, new(nodeLostError)) }
 
 // awaitTakeover waits until a live node, or no node, holds the lease of a job whose node was lost. It returns
 // false after the duration of a node lease or after an error.

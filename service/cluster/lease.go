@@ -133,7 +133,7 @@ func (k *LeaseKeeper) TakeOver(ctx context.Context) {
 
 // renewalFailure describes why this node could not renew its lease.
 type renewalFailure struct {
-	Text          string
+	Text          string    // message for users
 	LeaseDeadline time.Time // from this time on, the node may not start jobs
 }
 

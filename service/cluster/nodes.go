@@ -25,7 +25,7 @@ type NodeList struct {
 	Cluster   store.Cluster // nil if no other node can use the store
 	Pool      *worker.Pool
 	StartedAt queue.Millis // when the service started
-	Version   string
+	Version   string       // version of the service's program
 }
 
 // Nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.
@@ -58,8 +58,8 @@ func (l *NodeList) currentLoad() store.Load {
 	return store.Load{Workers: l.Pool.WantedWorkers(), EndedAttempts: l.Pool.ThroughputPerMinute(), EndedByQueue: byQueue}
 }
 
-// OtherNodesThroughput returns the number of jobs that the other nodes have finished per minute, in total and
-// by queue. If the store does not answer within BroadcastTimeout, it returns zero values.
+// OtherNodesThroughput returns the number of attempts that ended on the other nodes in the last minute, in
+// total and by queue. If the store does not answer within BroadcastTimeout, it returns zero values.
 func (l *NodeList) OtherNodesThroughput(ctx context.Context) (sum int, byQueue map[string]int) {
 	byQueue = map[string]int{}
 	if l.Cluster == nil || !l.Cluster.HasOthers() {
@@ -106,7 +106,7 @@ func (l *NodeList) SetNodeNames(ctx context.Context, views []control.Job) {
 }
 
 // NodeNamed returns the current state of the node with a name. If the queue is not shared, it returns an error
-// that suggests the command instead.
+// that suggests another command, the one in the parameter instead.
 func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
 	if l.Cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s",

@@ -40,7 +40,7 @@ type outputPiece struct {
 	// empty if the attempt has printed nothing for readTimeout.
 	LeaseHeld  bool          `json:"held,omitempty"` // the node holds the job's lease
 	Cursor     output.Cursor `json:"cursor"`         // position after Data
-	IsComplete bool          `json:"done,omitempty"`
+	IsComplete bool          `json:"done,omitempty"` // the attempt prints nothing after Data
 }
 
 // errOutputNode says that the node with a job's output does not answer.
@@ -165,9 +165,9 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (ou
 type remoteOutput struct {
 	ctx          context.Context
 	router       *JobRouter
-	node         int64
-	ref          string
-	cachedOffset int64 // offset of the cached piece in the file, in bytes
+	node         int64  // id of the node that has the file
+	ref          string // name of the file
+	cachedOffset int64  // offset of the cached piece in the file, in bytes
 	cachedPiece  []byte
 }
 

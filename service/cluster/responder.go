@@ -30,6 +30,7 @@ type Responder struct {
 	requestHandlers sync.WaitGroup // the goroutines that answer requests
 }
 
+// relayedKey is the context key under which the handler of a request from another node finds the Request.
 type relayedKey struct{}
 
 // RelayedRequest reports whether the request of ctx comes from another node. The handler of a relayed request

@@ -20,6 +20,7 @@ type fakeAPI struct {
 	cancel func(context.Context, control.Selection) (control.BulkResult, error)
 }
 
+// Cancel implements control.API.
 func (a *fakeAPI) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return a.cancel(ctx, p)
 }
@@ -97,6 +98,7 @@ type fakeRequests struct {
 	answer  []byte
 }
 
+// TakeRequests implements store.NodeRequests.
 func (f *fakeRequests) TakeRequests(_ context.Context, slow bool, _ int) (list []store.NodeRequest, err error) {
 	if !slow {
 		list = append(list, store.NodeRequest{Number: 1, Payload: []byte(f.payload)})
@@ -104,6 +106,7 @@ func (f *fakeRequests) TakeRequests(_ context.Context, slow bool, _ int) (list [
 	return list, nil
 }
 
+// SendReply implements store.NodeRequests.
 func (f *fakeRequests) SendReply(_ context.Context, _ int64, answer []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

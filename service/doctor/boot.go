@@ -2,8 +2,8 @@ package doctor
 
 import "github.com/queuectl/queuectl/store"
 
-// BootNotes returns a note for the user who enqueues jobs that are due much later, if the service does not
-// start at boot. Otherwise it returns nothing.
+// BootNotes returns notes for a user who enqueues jobs that are due much later. If the service does not start
+// at boot, one note says so. Otherwise BootNotes returns nil.
 func (h *HealthCheck) BootNotes() []string {
 	if advice := h.bootAdvice(); advice != "" {
 		return []string{"this service does not start at boot, so no job runs after a reboot until you start " +

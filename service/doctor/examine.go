@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Examiner checks the queue and its environment for the command doctor.
+// Examiner checks the queue and its environment for "queuectl doctor".
 type Examiner struct {
 	*HealthCheck
 	SocketInherited func() bool // reports whether another process created the socket

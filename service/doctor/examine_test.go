@@ -29,17 +29,18 @@ import (
 type fakeStore struct {
 	store.Store
 	store.Maintainer
-	quick, thorough          []store.Finding
-	verifyErr                error
-	spaceErr, slowErr, walEr error
-	verifyCount              int // number of calls of Verify
+	quick, thorough           []store.Finding
+	verifyErr                 error
+	spaceErr, slowErr, walErr error
+	verifyCount               int // number of calls of Verify
 }
 
 func (s *fakeStore) Examine(context.Context) []store.Finding { return s.quick }
 func (s *fakeStore) SpaceError() error                       { return s.spaceErr }
 func (s *fakeStore) SlowCommitError() error                  { return s.slowErr }
-func (s *fakeStore) CheckpointError() error                  { return s.walEr }
+func (s *fakeStore) CheckpointError() error                  { return s.walErr }
 
+// Verify implements store.Maintainer.
 func (s *fakeStore) Verify(_ context.Context, _ store.OutputDirs, each func(done, of int64) error) ([]store.Finding,
 	error) {
 	s.verifyCount++
@@ -177,7 +178,7 @@ func TestDoctorOfAServerQueue(t *testing.T) {
 // all.
 func TestProblemsOfTheStatusAreOneFinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &fakeStore{walEr: errors.New("the log grows")}
+		s := &fakeStore{walErr: errors.New("the log grows")}
 		d := newExaminer(t, s)
 		d.Pool.SetDraining(true)
 		_, list := diagnose(t, d, false, "work")

@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/service/access"
 )
 
-// dora simulates the program getent on a machine with a network directory of users. Its only user is dora.
-func dora(database, key string) (string, error) {
+// lookUpDora simulates the program getent on a machine with a network directory of users. Its only user is
+// dora.
+func lookUpDora(database, key string) (string, error) {
 	return map[string]string{
 		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
 		"passwd DORA":     "dora:*:61400:61410::/:/bin/sh",
@@ -26,8 +27,8 @@ func TestUsersOfADirectory(t *testing.T) {
 	with := func(settings map[string]string) *rig {
 		t.Helper()
 		d := &access.Directory{}
-		d.LookupFunc = dora
-		return newRig(t, rigOptions{settings: settings, policy: "/etc/no.policy", directory: d})
+		d.LookupFunc = lookUpDora
+		return newRig(t, rigOptions{settings: settings, policyFile: "/etc/no.policy", directory: d})
 	}
 	s := with(map[string]string{"run_as": "submitter", "access.submit": "@dirgroup", "access.operate": "dora",
 		"access.admin": "none"})
@@ -58,14 +59,14 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// blockDirectory makes look-ups of users call wait before they answer that the user is unknown.
+// blockDirectory makes look-ups of users call the function wait before they answer that the user is unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
 	d.LookupFunc = func(string, string) (string, error) { wait(); return "", nil }
 }
 
 // While a change of one setting waits for a directory of users that hangs, another setting can be changed.
 func TestHangingDirectoryDelaysNoSetting(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	called, answer := make(chan struct{}), make(chan struct{})
 	blockDirectory(&s.Directory.Directory, func() {
 		close(called)

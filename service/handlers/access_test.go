@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// newSettingsRig returns a service with the given settings. The service runs no jobs. It uses runners that run
-// as root if its setting run_as needs them.
+// newSettingsRig returns a rig with the given settings, as pairs of a key and a value. The rig uses runners
+// that run as root if its setting run_as needs them.
 func newSettingsRig(t testing.TB, pairs ...string) *rig {
 	t.Helper()
 	o := rigOptions{settings: map[string]string{}}
@@ -23,14 +23,15 @@ func newSettingsRig(t testing.TB, pairs ...string) *rig {
 		o.settings[pairs[i]] = pairs[i+1]
 	}
 	if runAs := o.settings["run_as"]; runAs != "" && runAs != config.RunAsService {
-		o.policy = filepath.Join(t.TempDir(), "runner.conf")
-		if err := os.WriteFile(o.policy, []byte("allow_root_jobs = true\naccounts = *\n"), 0o644); err != nil {
+		o.policyFile = filepath.Join(t.TempDir(), "runner.conf")
+		if err := os.WriteFile(o.policyFile, []byte("allow_root_jobs = true\naccounts = *\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return newRig(t, o)
 }
 
+// peer returns a peer with a uid, a gid with the same number, and a right.
 func peer(uid int, right control.Right) *control.Peer {
 	return &control.Peer{UID: uid, GID: uid, Right: right}
 }
@@ -60,7 +61,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		{"fixed:daemon", peer(61300, control.RightAdmin), "root",
 			`jobs of this service run as daemon and cannot run as root; to run each job as the user who enqueued it, set run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {
-		if !runsAs(c.runAs) {
+		if !supportsRunAs(c.runAs) {
 			continue
 		}
 		s := newSettingsRig(t, "run_as", c.runAs)
@@ -87,7 +88,7 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 		runs  int
 		shown string
 	}{{"submitter", 61301, "bob"}, {"service", self, newSettingsRig(t).Account.User}, {"fixed:daemon", 1, "daemon"}} {
-		if !runsAs(c.runAs) {
+		if !supportsRunAs(c.runAs) {
 			continue
 		}
 		s := newSettingsRig(t, "run_as", c.runAs)
@@ -130,7 +131,7 @@ func TestEditsOfOthersJobs(t *testing.T) {
 		{"service", control.RightOperate, `{"env":{"A":"***"}}`, queue.ErrInvalid},
 		{"service", control.RightOperate, `{"env":{"A":"x"}}`, nil},
 	} {
-		if !runsAs(c.runAs) {
+		if !supportsRunAs(c.runAs) {
 			continue
 		}
 		s := newSettingsRig(t, "run_as", c.runAs)

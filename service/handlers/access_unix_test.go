@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// runsAs reports whether this system supports a value of the setting run_as.
-func runsAs(string) bool { return true }
+// supportsRunAs reports whether this system supports a value of the setting run_as.
+func supportsRunAs(string) bool { return true }
 
 // otherUserName returns the name of a user other than this process's user.
 func otherUserName(*testing.T) string {

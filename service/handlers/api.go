@@ -47,12 +47,12 @@ type API struct {
 	*parts.Dependencies
 	FrontParts
 	examiner        *doctor.Examiner
-	waits           *reasons.Finder
+	waits           *reasons.Finder // finds the reasons why jobs wait
 	page            *dashboard.Server
 	terminalClients terminalClients
-	lastLineLimiter *fair.Limiter  // allows one request per user to read last lines
-	runNextBatches  runNextBatches // see runNextBatches
-	settingsChanged chan struct{}  // wake-up: settings have changed
+	lastLineLimiter *fair.Limiter // allows one request per user to read last lines
+	runNextBatches  runNextBatches
+	settingsChanged chan struct{} // wake-up: settings have changed
 
 	// mustReapplyShared makes the next applyShared apply the stored settings even if they are unchanged;
 	// guarded by Lock.

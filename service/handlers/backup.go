@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/service/doctor"
 )
 
-// maxBackupPieceBytes is the number of bytes of a backup in one message.
+// maxBackupPieceBytes is the maximum number of bytes of a backup in one message.
 const maxBackupPieceBytes = 256 << 10
 
 // Backup implements control.API.

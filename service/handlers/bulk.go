@@ -29,14 +29,15 @@ const (
 // bulkVerb is a change that a request makes to each of several jobs.
 type bulkVerb struct {
 	method string // name of the method, as in the table of methods
-	// apply changes a job whose lease no other node holds. If only is not empty, apply changes the job only in
-	// one of these states.
-	apply func(ctx context.Context, j *queue.Job, only []queue.State) error
+	// apply changes a job whose lease no other node holds. If onlyStates is not empty, apply changes the job
+	// only in one of these states.
+	apply func(ctx context.Context, j *queue.Job, onlyStates []queue.State) error
 
 	localOnly bool // call apply on this node, even if another node holds the job
 
 	// If another node holds the job's lease, that node gets a request with the method remoteMethod; "" means
-	// method. The parameters are remoteParams(one), where one selects the job; nil means one alone.
+	// the same method. The function remoteParams gets a selection of this job and returns the parameters of the
+	// request. If it is nil, the selection is the parameters.
 	remoteMethod     string
 	remoteParams     func(one control.Selection) any
 	awaitsAttemptEnd bool // wait for the end of the job's attempt before the answer
@@ -48,8 +49,8 @@ type bulkVerb struct {
 // applyToIDs applies a verb to the jobs with these ids, like applyToRefs. The jobs may be in any state. For a
 // request from another node, they must be in the states that the request lists.
 func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
-	only, _ := cluster.RelayedRequest(ctx)
-	b := h.newBulkOperation(ctx, v, ids, only)
+	onlyStates, _ := cluster.RelayedRequest(ctx)
+	b := h.newBulkOperation(ctx, v, ids, onlyStates)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
 		refs, errs, err := h.readRefs(ctx, ids[done:min(done+jobsPerReadSlot, len(ids))])
 		if err != nil {
@@ -66,15 +67,15 @@ func (h *API) applyToIDs(ctx context.Context, v *bulkVerb, ids []string) (contro
 	return b.awaitResults(ctx.Err())
 }
 
-// applyToRefs applies a verb to jobs and returns the results in the order of the request. If only is not empty,
-// it skips jobs in other states. It stops when ctx ends, for example because the client disconnects.
+// applyToRefs applies a verb to jobs and returns the results in the order of the request. If onlyStates is not
+// empty, it skips jobs in other states. It stops when ctx ends, for example because the client disconnects.
 func (h *API) applyToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
-	only []queue.State) (control.BulkResult, error) {
+	onlyStates []queue.State) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].ID
 	}
-	b := h.newBulkOperation(ctx, v, ids, only)
+	b := h.newBulkOperation(ctx, v, ids, onlyStates)
 	for i := 0; i < len(refs) && ctx.Err() == nil; i++ {
 		b.startChange(i, refs[i], nil)
 	}
@@ -104,14 +105,15 @@ type bulkOperation struct {
 	verb       *bulkVerb
 	onlyStates []queue.State // see bulkVerb.apply
 	ids        []string
-	errs       []error
-	slots      chan struct{}
+	errs       []error       // results, in the order of ids
+	slots      chan struct{} // semaphore that limits concurrent changes
 	calls      sync.WaitGroup
 }
 
+// newBulkOperation returns a bulk operation that applies the verb v to the jobs with these ids.
 func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
-	only []queue.State) *bulkOperation {
-	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, onlyStates: only, ids: ids,
+	onlyStates []queue.State) *bulkOperation {
+	return &bulkOperation{h: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, onlyStates: onlyStates, ids: ids,
 		errs: make([]error, len(ids)), slots: make(chan struct{}, maxParallelChanges)}
 }
 

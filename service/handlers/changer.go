@@ -90,6 +90,8 @@ func (h *API) reopenLogs() {
 	h.RunnerLocation.ReopenLogs()
 }
 
+// rereadSettings reads the settings file and the stored settings, and applies them. It returns a message like
+// that of applySettings. The caller holds the settings lock.
 func (h *API) rereadSettings(ctx context.Context) (pending string, err error) {
 	file, err := h.Settings.ReadFile()
 	if err != nil {
@@ -183,9 +185,9 @@ func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v 
 	return v, nil
 }
 
-// putSetting stores a setting in the name of the peer and applies it. In the running layer, whose values last
-// until the service ends, it sets the setting to running; "" removes the setting there. It returns a message
-// like that of applySettings. The caller holds the settings lock.
+// putSetting stores a setting in the name of the peer and applies it. It also sets the setting in the running
+// layer, whose values last until the service ends. There, the value is the parameter running; "" removes the
+// setting from this layer. It returns a message like that of applySettings. The caller holds the settings lock.
 func (h *API) putSetting(ctx context.Context, set store.Setting, running string) (pending string, err error) {
 	set.UID = control.PeerFrom(ctx).UID
 	if err := h.storeSetting(ctx, set); err != nil {
@@ -281,23 +283,23 @@ func (h *API) applyShared(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var bound error
+		var storeErr error
 		if h.mustReapplyShared || !slices.Equal(stored, h.sharedSettings) {
 			if err := MergeStored(stored, h.DrainState, h.Pauses, h.Settings); err != nil {
 				return err
 			}
 			h.Rights.ResolveAccess()
 			h.sharedSettings = stored
-			bound = h.applyToStore(ctx)
+			storeErr = h.applyToStore(ctx)
 			// If applyToStore failed, make the next applyShared call it again.
-			h.mustReapplyShared = bound != nil && !errors.Is(bound, queue.ErrInvalid)
+			h.mustReapplyShared = storeErr != nil && !errors.Is(storeErr, queue.ErrInvalid)
 			h.applyLocally()
 			h.Drainer.ApplyDrain()
 			if paused := h.Pauses.Load() != nil; paused != h.Pool.IsAllPaused() {
 				h.Pool.SetAllPaused(paused)
 			}
 		}
-		return errors.Join(bound, h.QueueRules.LoadRules(ctx), h.GateRules.LoadGates(ctx))
+		return errors.Join(storeErr, h.QueueRules.LoadRules(ctx), h.GateRules.LoadGates(ctx))
 	})
 }
 

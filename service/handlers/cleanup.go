@@ -29,7 +29,7 @@ func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
 	}
 	ended := store.EndedFilter{States: states,
 		Cutoff: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)}
-	old, err := read(ctx, h.UserLimits, control.ClassManyJobs,
+	old, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
 		func() (int64, error) { return h.Store.CountEnded(ctx, ended) })
 	if err != nil {
 		return out, err

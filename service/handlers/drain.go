@@ -20,7 +20,8 @@ import (
 // request to confirm it. A node confirms once it has read the stored drain and no job can start on it any more.
 // If a node does not confirm in time, the user gets an error.
 //
-// To change a drain, a node sends the request drain to the other nodes, whether it concerns all nodes or one.
+// A node requests the confirmation with the method "drain", for a drain of all nodes and for a drain of one
+// node. At the end of a drain, it sends the method "reload" instead.
 
 // confirmTimeout is how long a drain waits for nodes to confirm that no job can start. Each node first waits
 // for its runners.

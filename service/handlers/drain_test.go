@@ -22,8 +22,8 @@ import (
 type drainCluster struct {
 	store.Cluster
 	store.NodeRequests
-	nodes    []store.NodeState
-	answers  map[int64]string // the answer to every request, by node id; other nodes do not answer
+	nodes    []store.NodeState // this node first
+	answers  map[int64]string  // the answer to every request, by node id; other nodes do not answer
 	mu       sync.Mutex
 	requests []string // the requests that the nodes received; guarded by mu
 }
@@ -33,6 +33,7 @@ func (c *drainCluster) NodeLeaseDuration() time.Duration { return 30 * time.Seco
 
 func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
 
+// DrainNode implements store.Cluster.
 func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error {
 	for i := range c.nodes {
 		if c.nodes[i].Name == name {
@@ -44,6 +45,7 @@ func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error 
 
 func (c *drainCluster) IsDrained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
 
+// SendRequest records the method of a request and returns the answer of the node.
 func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
 	var req cluster.Request
 	if err := json.Unmarshal(raw, &req); err != nil {
@@ -59,30 +61,30 @@ func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ 
 	return []byte(answer), nil
 }
 
-// done is the answer of a node that has executed a request successfully.
-var done = string(control.EncodeAnswer(control.DrainResult{}, nil))
+// successAnswer is the answer of a node that has executed a request successfully.
+var successAnswer = string(control.EncodeAnswer(control.DrainResult{}, nil))
 
-// failed returns the answer of a node that could not execute a request.
-func failed(message string) string {
+// failedAnswer returns the answer of a node that could not execute a request.
+func failedAnswer(message string) string {
 	return string(control.EncodeAnswer(nil, &queue.Error{Code: queue.CodeUnavailable, Message: message}))
 }
 
-// newSharedService returns a service on node a whose store is shared with node b.
-func newSharedService(t *testing.T) (*rig, *drainCluster) {
+// newSharedRig returns the rig of node a. Node b shares its store.
+func newSharedRig(t *testing.T) (*rig, *drainCluster) {
 	t.Helper()
 	c := newDrainCluster()
-	return newSharedServiceOn(t, c), c
+	return newSharedRigOn(t, c), c
 }
 
-// newSharedServiceOn is like newSharedService, with a given store.
-func newSharedServiceOn(t *testing.T, c store.Cluster) *rig {
+// newSharedRigOn is like newSharedRig, with a given store.
+func newSharedRigOn(t *testing.T, c store.Cluster) *rig {
 	t.Helper()
-	return newRigWithStore(t, rigOptions{cluster: c, node: "a"})
+	return newStoreRigWith(t, rigOptions{cluster: c, node: "a"})
 }
 
 // newDrainCluster returns a store that the nodes a and b share.
 func newDrainCluster() *drainCluster {
-	return &drainCluster{answers: map[int64]string{2: done}, nodes: []store.NodeState{
+	return &drainCluster{answers: map[int64]string{2: successAnswer}, nodes: []store.NodeState{
 		{Node: store.Node{ID: 1, Name: "a"}, IsSelf: true, LeaseValid: true},
 		{Node: store.Node{ID: 2, Name: "b"}, LeaseValid: true},
 	}}
@@ -91,7 +93,7 @@ func newDrainCluster() *drainCluster {
 // A drain succeeds only if every affected node confirms that no job can start on it. If one does not, the error
 // contains the answers of the nodes.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
-	hangs := failed("draining has begun, but job 7 may still start")
+	hangs := failedAnswer("draining has begun, but job 7 may still start")
 	drains := map[string]func(*rig) error{
 		"node drain b": func(s *rig) error {
 			_, err := s.NodeDrain(asPeer(t, owner, control.RightAdmin), control.NodeDrain{Name: "b"})
@@ -107,15 +109,15 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			answers map[int64]string
 			want    string
 		}{
-			"it confirms": {map[int64]string{2: done}, ""},
+			"it confirms": {map[int64]string{2: successAnswer}, ""},
 			"its start hangs": {map[int64]string{2: hangs},
 				"on b: draining has begun, but job 7 may still start"},
 			"it does not answer": {nil, "draining has begun, but jobs may still start for up to 30s (setting node_lease) on " +
 				"nodes that do not answer: b"},
 			"its lease has ended":  {map[int64]string{}, ""},
-			"it answers otherwise": {map[int64]string{2: failed("database away")}, "on b: database away"},
+			"it answers otherwise": {map[int64]string{2: failedAnswer("database away")}, "on b: database away"},
 		} {
-			s, cluster := newSharedService(t)
+			s, cluster := newSharedRig(t)
 			cluster.answers = c.answers
 			if name == "its lease has ended" {
 				cluster.nodes[1].LeaseValid = false
@@ -150,14 +152,14 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 		{2, 1, []string{"on b: x", "on c: x", silence + "d"}},
 		{5, 5, []string{"on b: x", "on c: x", silence + "g and 4 more", fmt.Sprintf(more, 3)}},
 	} {
-		s, cluster := newSharedService(t)
+		s, cluster := newSharedRig(t)
 		cluster.answers = map[int64]string{}
 		for i := range c.failing + c.silent {
 			id := int64(i + 2)
 			cluster.nodes = append(cluster.nodes[:i+1:i+1],
 				store.NodeState{Node: store.Node{ID: id, Name: string(rune('b' + i))}, LeaseValid: true})
 			if i < c.failing {
-				cluster.answers[id] = failed("x")
+				cluster.answers[id] = failedAnswer("x")
 			}
 		}
 		err := s.confirmDrain(t.Context(), cluster.nodes)
@@ -170,12 +172,13 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 // slowCluster is a drainCluster whose nodes answer with a delay.
 type slowCluster struct {
 	*drainCluster
-	takes time.Duration
+	delay time.Duration
 }
 
+// SendRequest waits for the delay before it returns the answer of the node.
 func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
 	select {
-	case <-time.After(c.takes):
+	case <-time.After(c.delay):
 		return c.drainCluster.SendRequest(ctx, node, raw, slow)
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -187,8 +190,8 @@ func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, s
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	c := newDrainCluster()
 	const hangs = "the runner with pid 7 does not answer"
-	c.answers = map[int64]string{2: failed(hangs)}
-	s := newSharedServiceOn(t, &slowCluster{c, worker.MaxNoStartsWait + cluster.BroadcastTimeout - time.Millisecond})
+	c.answers = map[int64]string{2: failedAnswer(hangs)}
+	s := newSharedRigOn(t, &slowCluster{c, worker.MaxNoStartsWait + cluster.BroadcastTimeout - time.Millisecond})
 	synctest.Test(t, func(t *testing.T) {
 		err := s.confirmDrain(t.Context(), c.nodes[1:])
 		if want := "on b: " + hangs; err == nil || err.Error() != want {
@@ -200,7 +203,7 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 // A drain waits until all nodes confirm it. Other changes that concern all nodes need no confirmation and do
 // not wait for runners.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
-	s, c := newSharedService(t)
+	s, c := newSharedRig(t)
 	ctx := asPeer(t, owner, control.RightAdmin)
 	_, err := s.Drain(ctx, control.Drain{})
 	_, err2 := s.Drain(ctx, control.Drain{EndDrain: true})
@@ -215,7 +218,7 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 // A drain that waits for confirmation fails if another request ends the drain, because jobs then start again.
 func TestDrainFailsIfItIsEnded(t *testing.T) {
 	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
-	s := newSharedServiceOn(t, ends)
+	s := newSharedRigOn(t, ends)
 	ctx := asPeer(t, owner, control.RightAdmin)
 	ends.end = func() { s.Drain(ctx, control.Drain{EndDrain: true}) }
 	if _, err := s.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
@@ -233,6 +236,7 @@ type drainEndingCluster struct {
 	end func()
 }
 
+// SendRequest implements store.NodeRequests.
 func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
 	if end := c.end; end != nil {
 		c.end = nil
@@ -243,7 +247,7 @@ func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []
 
 // The result of an older read of the store does not replace the result of a newer read that was applied before.
 func TestOlderReadDoesNotEndADrain(t *testing.T) {
-	s, _ := newSharedService(t)
+	s, _ := newSharedRig(t)
 	older, newer := s.Drainer.BeginDrainRead(), s.Drainer.BeginDrainRead()
 	newer(true)
 	older(false)

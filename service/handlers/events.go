@@ -76,9 +76,9 @@ type eventSender struct {
 	peer         control.Peer // the peer that receives the events
 	each         func(control.Event) error
 	lastEventSeq int64           // number of the last event that was handled
-	ids          map[string]bool // the ids in p.ID
+	ids          map[string]bool // the ids in p.IDs
 
-	unknown map[string]bool // ids in p.ID that belong to no job and no event
+	unknown map[string]bool // ids in p.IDs for which no job and no event was found
 }
 
 // sendStep reads a bounded number of events and sends those that the request selects. last is the number of the
@@ -127,6 +127,7 @@ func (t *eventSender) selects(e *queue.Event) bool {
 		(t.p.Audit && e.Detail.UID != nil || !t.p.Audit && e.Kind != queue.EventAudit)
 }
 
+// viewEvent converts an event to its form in a reply.
 func (h *API) viewEvent(e *queue.Event) control.Event {
 	v := control.ViewEvent(e)
 	if e.Detail.UID != nil {

@@ -36,7 +36,7 @@ func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 // Every method that reads from the store needs a read slot. While all slots are occupied, it waits. It returns
 // an error if its context ends, and reads once slots are free.
 func TestReadsTakeTurns(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.enqueueJobs(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
 	s.endJobs(t, s.claimJobs(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
 	all := control.Selection{State: control.TextList{"dead"}}
@@ -106,7 +106,7 @@ func TestReadsTakeTurns(t *testing.T) {
 // A verb on many jobs stops when its context ends, whatever it is waiting for. Changes that it has made remain.
 // Jobs are handled in the order of the request, even if it names more jobs than are read at a time.
 func TestVerbsEndWithTheirCaller(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", 300)...)
 	var ids control.JobIDs
 	for i := range 300 {
@@ -139,7 +139,7 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 // All verbs of one user share a limited number of additional goroutines. Each user has a separate limit. A verb
 // without additional goroutines changes one job at a time.
 func TestVerbsShareHelpers(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", 20)...)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	var ends []func()

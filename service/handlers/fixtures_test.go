@@ -18,21 +18,21 @@ import (
 // owner is the uid of the user who enqueued the jobs of these tests.
 const owner = 61300
 
-// newServiceWithStore returns a service with its own queue. The service runs no jobs.
-func newServiceWithStore(t testing.TB) *rig {
+// newStoreRig returns a rig with default options and a new SQLite store.
+func newStoreRig(t testing.TB) *rig {
 	t.Helper()
-	return newRigWithStore(t, rigOptions{})
+	return newStoreRigWith(t, rigOptions{})
 }
 
-// newRigWithStore is like newRig, with a new queue.
-func newRigWithStore(t testing.TB, o rigOptions) *rig {
+// newStoreRigWith is like newStoreRig, with options.
+func newStoreRigWith(t testing.TB, o rigOptions) *rig {
 	t.Helper()
-	o.home = runner.Location{Dir: t.TempDir()}
+	o.runnerLocation = runner.Location{Dir: t.TempDir()}
 	o.store = openStore(t)
 	return newRig(t, o)
 }
 
-// openStore opens a new queue.
+// openStore opens a new SQLite store.
 func openStore(t testing.TB) store.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
@@ -48,7 +48,7 @@ func asPeer(t testing.TB, uid int, right control.Right) context.Context {
 	return control.WithPeer(t.Context(), *peer(uid, right))
 }
 
-// jobNamed returns a draft that belongs to owner.
+// jobNamed returns a draft (a job to be enqueued) with this id. It belongs to owner.
 func jobNamed(id string) queue.Job {
 	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000,
 		Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
@@ -76,8 +76,8 @@ func (s *rig) claimJobs(t testing.TB, n int) []queue.Job {
 	return turned.Jobs
 }
 
-// endJobs records for each of these leased jobs that its last attempt was out and that the job ended in the
-// given state.
+// endJobs ends the attempts of these leased jobs, and moves the jobs to the given state. out describes each
+// attempt.
 func (s *rig) endJobs(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
 	if out.OutputRef != "" && out.OutputBytes == 0 {
@@ -104,8 +104,8 @@ func namedJobs(word string, n int) []queue.Job {
 	return jobs
 }
 
-// outputFile writes an output file that consists of chunks.
-func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
+// writeOutputFile writes an output file. The function chunks passes the file's chunks to its argument.
+func (s *rig) writeOutputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
 	t.Helper()
 	path := runner.OutputPath(s.RunnerLocation.Dir, ref)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -125,8 +125,8 @@ func (s *rig) outputFile(t testing.TB, ref string, chunks func(write func(output
 	}
 }
 
-// outputBytes returns the content of an output file.
-func (s *rig) outputBytes(t *testing.T, ref string) []byte {
+// readOutputFile returns the content of an output file.
+func (s *rig) readOutputFile(t *testing.T, ref string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(runner.OutputPath(s.RunnerLocation.Dir, ref))
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// all returns the jobs of a service, newest first.
-func (s *rig) all(t testing.TB) (jobs []queue.Job) {
+// allJobs returns the jobs of a service, newest first.
+func (s *rig) allJobs(t testing.TB) (jobs []queue.Job) {
 	t.Helper()
-	for _, id := range s.ids(t) {
+	for _, id := range s.jobIDs(t) {
 		j, err := s.Store.Get(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
@@ -24,7 +24,8 @@ func (s *rig) all(t testing.TB) (jobs []queue.Job) {
 	return jobs
 }
 
-func (s *rig) ids(t testing.TB) (ids []string) {
+// jobIDs returns the ids of the jobs of a service, newest first.
+func (s *rig) jobIDs(t testing.TB) (ids []string) {
 	t.Helper()
 	page, err := s.List(asPeer(t, 0, control.RightAdmin), control.List{})
 	if err != nil || page.Next != nil {
@@ -47,7 +48,7 @@ func FuzzSelection(f *testing.F) {
 		{"", "", "", "[a-b]?", 3_600_000, 7, true}, {"done", "", "", "", 1, 5, false}, {"x", "", "", "", 0, 1, true}} {
 		f.Add(seed.state, seed.label, seed.value, seed.glob, seed.older, seed.limit, seed.right)
 	}
-	s := newServiceWithStore(f)
+	s := newStoreRig(f)
 	var drafts []queue.Job
 	for i := range 60 {
 		j := jobNamed(fmt.Sprint(string(rune('a'+i%3)), i))
@@ -61,7 +62,7 @@ func FuzzSelection(f *testing.F) {
 	leased := s.claimJobs(f, 20)
 	s.endJobs(f, leased[:10], queue.Dead, queue.Attempt{})
 	s.endJobs(f, leased[10:], queue.Completed, queue.Attempt{})
-	jobs := s.all(f)
+	jobs := s.allJobs(f)
 	f.Fuzz(func(t *testing.T, state, label, value, glob string, older, limit int64, right bool) {
 		peer := asPeer(t, owner, control.RightOperate)
 		if !right {

@@ -37,17 +37,19 @@ func (h *API) GateSet(ctx context.Context, p control.GateSet) (v control.GateVie
 		RuleStored: d.Amount > 0})), nil
 }
 
-// currentGate returns the current state of a shared gate. If the store has no such gate, it returns set.
-func (h *API) currentGate(ctx context.Context, set *store.GateState) *store.GateState {
+// currentGate returns the current state of the shared gate that fallback describes. If the store has no such
+// gate, it returns fallback.
+func (h *API) currentGate(ctx context.Context, fallback *store.GateState) *store.GateState {
 	// The store lists gates after a position. The key without its last byte is a position shortly before the
 	// gate.
-	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
+	before := store.GateState{UID: fallback.UID,
+		Demand: queue.Demand{Kind: fallback.Kind, Key: fallback.Key[:len(fallback.Key)-1]}}
 	list, err := h.Store.Gates(ctx, queue.SharedOwner, before)
 	i := slices.IndexFunc(list, func(g store.GateState) bool {
-		return g.UID == set.UID && g.Kind == set.Kind && g.Key == set.Key
+		return g.UID == fallback.UID && g.Kind == fallback.Kind && g.Key == fallback.Key
 	})
 	if err != nil || i < 0 {
-		return set
+		return fallback
 	}
 	return &list[i]
 }
@@ -64,7 +66,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 		return out, err
 	}
 	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
-	list, err := read(ctx, h.UserLimits, control.ClassManyJobs,
+	list, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
 		func() ([]store.GateState, error) { return h.Store.Gates(ctx, control.PeerFrom(ctx).UID, after) })
 	if err != nil {
 		return out, err
@@ -84,7 +86,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 	if err != nil {
 		return out, err
 	}
-	units, err := read(ctx, h.UserLimits, control.ClassManyJobs,
+	units, err := readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
 		func() ([]control.GateView, error) { return h.localResources(ctx) })
 	if err != nil {
 		return out, err

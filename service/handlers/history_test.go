@@ -12,7 +12,7 @@ import (
 // The reply about a job with many attempts contains the newest ones. A request can name the number of an
 // attempt to get older ones. The total includes a running attempt.
 func TestShowPagesTheHistory(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.enqueueJobs(t, jobNamed("a"))
 	const attempts = 250
 	for range attempts {
@@ -37,7 +37,7 @@ func TestShowPagesTheHistory(t *testing.T) {
 
 // A retry of all dead jobs takes several requests. Each reply has the cursor for the next request.
 func TestDeadJobsAreRetriedInSteps(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	const dead = 2*control.MaxSelectedPerRequest + 10
 	s.enqueueJobs(t, namedJobs("j", dead)...)
 	for n := 0; n < dead; n += 670 {

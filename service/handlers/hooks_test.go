@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Only operators and the user that a hook runs as see the jobs of hooks that the settings define.
+// The settings can define hooks. Only operators and the user that such a hook runs as see its jobs.
 func TestHooksOfSettingsAreShownByRight(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	hook := jobNamed("hook")
 	hook.HookEvents, hook.Queue = queue.IsHook|queue.HookFromSettings, queue.HookQueue
 	own := jobNamed("own")
@@ -80,7 +80,7 @@ func TestHooksOfSettingsAreShownByRight(t *testing.T) {
 // An audit event records that an admin has seen another user's environment. A job that is shown without its
 // environment causes no event.
 func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	j := jobNamed("a")
 	j.Env = []string{"A=secret"}
 	s.enqueueJobs(t, j)

@@ -314,8 +314,8 @@ func (h *API) parseFilter(peer *control.Peer, p control.List) (store.Filter, err
 	return f, nil
 }
 
-// parseStates returns the states with these names, without duplicates. The name waiting represents
-// several states, including pending.
+// parseStates returns the states with these names, without duplicates. The name "waiting" represents several
+// states, including pending.
 func parseStates(names []string) (states []queue.State, err error) {
 	for _, name := range names {
 		list, err := queue.ParseStates(name)
@@ -332,11 +332,11 @@ func parseStates(names []string) (states []queue.State, err error) {
 // service. For shorter delays a reboot is too unlikely.
 const rebootNoteDelay = time.Hour
 
-// replyNotes holds the notes in a reply about new or edited jobs. The reply also contains the jobs' ids.
+// replyNotes holds the notes in a reply about new or edited jobs.
 type replyNotes struct {
 	unenforcedLimits []string // limits that this machine does not enforce
 	maxAttempts      int      // the highest max_attempts of the jobs
-	notes            []string
+	notes            []string // other notes for the user
 }
 
 // addDraftNotes adds notes about jobs that are about to be enqueued.

@@ -18,7 +18,7 @@ import (
 // Logs implements control.API.
 func (h *API) Logs(ctx context.Context, p control.Logs, each func(control.OutputPiece) error) (control.LogsEnd,
 	error) {
-	j, err := h.findFor(ctx, "logs", p.ID)
+	j, err := h.findJobFor(ctx, "logs", p.ID)
 	if err != nil {
 		return control.LogsEnd{}, err
 	}
@@ -58,7 +58,7 @@ type logSender struct {
 	// searchedEnd is the position up to which the output of a running attempt was searched for its last lines.
 	// It is zero if there was no such search.
 	searchedEnd output.Cursor
-	lastChunks  []output.Chunk // the last lines; nil while the runner certainly still has them
+	lastChunks  []output.Chunk // the last lines, if the runner may drop them before they are sent; nil otherwise
 }
 
 // sendAll sends the output of the current attempt from the cursor on. If the request follows the job, it also
@@ -70,7 +70,7 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 		defer l.h.Pool.WatchEnd(j.Seq)()
 	}
 	for {
-		// Take connected before the job's state is read, so that no later connection is missed.
+		// Get this channel before the job's state is read, so that no later connection is missed.
 		connected := l.h.Pool.RunnerConnected()
 		var retry <-chan time.Time
 		if now, err := l.h.rereadCompact(ctx, &j); err == nil {
@@ -128,7 +128,7 @@ func (l *logSender) sendAll(ctx context.Context, j queue.Job) (control.LogsEnd, 
 // last lines, it sends only the output up to l.searchedEnd.
 func (l *logSender) sendCurrent(ctx context.Context, j *queue.Job) (err error) {
 	if l.searchedEnd == (output.Cursor{}) {
-		if l.searchedEnd, err = l.h.liveEnd(ctx, j.Seq); err != nil {
+		if l.searchedEnd, err = l.h.liveOutputEnd(ctx, j.Seq); err != nil {
 			return err
 		}
 	}
@@ -147,8 +147,9 @@ func (l *logSender) sendLast() error {
 	return nil
 }
 
-// selectsChunk reports whether the request selects a chunk of output. Every request selects a chunk of lost
-// bytes whose stream is unknown. Such bytes were printed at the chunk's time or later.
+// selectsChunk reports whether the request selects a chunk of output. For lost bytes whose stream is unknown,
+// it ignores the streams and the start of the period that the request selects, because these bytes were printed
+// at the chunk's time or later.
 func (l *logSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return l.params.Until == 0 || c.Time < int64(l.params.Until)
@@ -159,6 +160,7 @@ func (l *logSender) selectsChunk(c output.Chunk) bool {
 	return l.selectsStream(c.Stream)
 }
 
+// selectsStream reports whether the request selects a stream.
 func (l *logSender) selectsStream(s output.Stream) bool {
 	// A request with both fields set, or with neither, selects both streams.
 	only := l.params.Stdout != l.params.Stderr
@@ -166,9 +168,10 @@ func (l *logSender) selectsStream(s output.Stream) bool {
 }
 
 // maxPieceBytes is the maximum number of bytes of output in one notification. JSON may encode one byte as six
-// bytes, so it is small.
+// bytes, so this number is small.
 const maxPieceBytes = 32 << 10
 
+// send sends a chunk to the client, in pieces, if the request selects the chunk.
 func (l *logSender) send(c output.Chunk) error {
 	if !l.selectsChunk(c) {
 		return nil
@@ -228,8 +231,8 @@ func (h *API) isRunning(ctx context.Context, j *queue.Job, n int) bool {
 	return n > j.StartedAttempts && h.Router.LeasedAttemptNumber(ctx, j) == n
 }
 
-// liveEnd returns the position after the last byte that a running attempt has printed.
-func (h *API) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
+// liveOutputEnd returns the position after the last byte that a running attempt has printed.
+func (h *API) liveOutputEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
 	chunk, ok, err := h.Router.ReadOutput(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
@@ -289,7 +292,7 @@ func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow 
 // says so.
 func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
 	each func(output.Chunk) error) error {
-	a, err := read(ctx, h.UserLimits, control.ClassOneJob,
+	a, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() (queue.Attempt, error) { return h.Store.Attempt(ctx, seq, n) })
 	if err != nil {
 		return err
@@ -354,6 +357,7 @@ func decodedChunks(encoded []byte) iter.Seq2[output.Chunk, error] {
 	return chunkSeq(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
 }
 
+// chunkSeq returns a sequence of the chunks that the function decode passes to its argument.
 func chunkSeq(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")

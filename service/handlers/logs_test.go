@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// readLogs returns the output that logs sends for a job.
+// readLogs returns the output that the method logs sends for job a.
 func readLogs(t *testing.T, s *rig, p control.Logs) string {
 	t.Helper()
 	var got []byte
@@ -52,13 +52,13 @@ func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) s
 	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
 }
 
-// Logs sends exactly the last n lines of an output, whichever streams they belong to and however they were
-// split into chunks.
+// The method logs sends exactly the last n lines of an output, whichever streams they belong to and however
+// they were split into chunks.
 func TestLogsSendsTheLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500),
 		"\xff\n"}
 	for seed := range uint64(40) {
-		s := newServiceWithStore(t)
+		s := newStoreRig(t)
 		r := rand.New(rand.NewPCG(seed, 1))
 		var chunks []output.Chunk
 		at := int64(100)
@@ -70,13 +70,13 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 		out := queue.Attempt{}
 		if out.Output, _ = output.AppendChunks(nil, 0, chunks); len(out.Output) > 4096 {
 			out.Output, out.OutputRef = nil, "1-1"
-			s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+			s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 				for _, c := range chunks {
 					write(c)
 				}
 			})
 			chunks = chunks[:0] // read the chunks back: the file may have joined some
-			raw := s.outputBytes(t, "1-1")
+			raw := s.readOutputFile(t, "1-1")
 			if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
 				chunks = append(chunks, c)
 				return nil
@@ -142,8 +142,8 @@ func heapPeak(f func()) uint64 {
 // requested lines are kept.
 func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	const size = 48 << 20
-	s := newServiceWithStore(t)
-	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+	s := newStoreRig(t)
+	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 		line := strings.Repeat("x", 63) + "\n"
 		for n := 0; n < size; n += 64 << 10 {
 			write(output.Chunk{Stream: output.Stream(n >> 16 & 1), Time: 1, Data: []byte(strings.Repeat(line, 1<<10))})
@@ -181,7 +181,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 
 // If output is split into pieces, no character is cut in two. Bytes that are not valid UTF-8 are not lost.
 func TestPiecesAreCutBetweenCharacters(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	for _, c := range []struct {
 		unit   string
 		base64 bool
@@ -208,16 +208,16 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 // If only the end of an output is requested, the rest is not read. Here the rest is damaged, so the reply would
 // report damage if the rest were read.
 func TestEndOfAnOutputIsReadAlone(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	line := strings.Repeat("x", 63) + "\n"
-	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 		write(output.Chunk{Stream: output.Stderr, Time: 1, Data: []byte("early\n")})
 		for range 100 {
 			write(output.Chunk{Time: 1, Data: []byte(strings.Repeat(line, 1<<10))})
 		}
 		write(output.Chunk{Stream: output.Stderr, Time: 2, Data: []byte("late\n")})
 	})
-	raw := s.outputBytes(t, "1-1")
+	raw := s.readOutputFile(t, "1-1")
 	for i := range raw[1<<20 : len(raw)-1<<20] {
 		raw[1<<20+i] = 0xff
 	}
@@ -256,13 +256,13 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 // If an output file was truncated, the missing part is reported as damage after the rest of the output.
 func TestCutOutputIsReported(t *testing.T) {
 	const size = 300_000
-	s := newServiceWithStore(t)
-	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+	s := newStoreRig(t)
+	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 		for at := range int64(size / 1000) {
 			write(output.Chunk{Time: at, Data: []byte(strings.Repeat("y", 999) + "\n")})
 		}
 	})
-	raw := s.outputBytes(t, "1-1")
+	raw := s.readOutputFile(t, "1-1")
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: int64(len(raw))})
 	for _, kept := range []int{len(raw) - 1, len(raw) / 2, 1, 0} {
@@ -312,9 +312,9 @@ func TestCutOutputIsReported(t *testing.T) {
 
 // If a job's account has extended an output file, the file is read only up to its original length.
 func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
-	s := newServiceWithStore(t)
-	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Time: 1, Data: []byte("all of it")}) })
-	size := int64(len(s.outputBytes(t, "1-1")))
+	s := newStoreRig(t)
+	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Time: 1, Data: []byte("all of it")}) })
+	size := int64(len(s.readOutputFile(t, "1-1")))
 	s.enqueueJobs(t, jobNamed("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1", OutputBytes: size})
 	if err := os.Truncate(runner.OutputPath(s.RunnerLocation.Dir, "1-1"), 1<<40); err != nil {

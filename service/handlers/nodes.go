@@ -8,6 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// viewNode converts a node to its form in a reply.
 func viewNode(n *store.NodeState) control.NodeView {
 	v := control.NodeView{Name: n.Name, State: "alive", IsAnswering: n.IsSelf, Workers: n.Workers, Running: n.Running,
 		Labels: maps.Collect(maps.All(n.Labels)), Resources: maps.Collect(maps.All(n.Resources)),

@@ -23,7 +23,7 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	// Read the last event before the counts. A client that reads the later events then misses no change.
 	last, _ := h.Store.LastEvent()
 	counts := h.Store.Counts()
-	oldest, err := read(ctx, h.UserLimits, control.ClassOneJob,
+	oldest, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() (queue.Millis, error) { return h.Store.OldestReadySince(ctx) })
 	if err != nil && !h.AllNodes.IsStoreUnavailable(err) {
 		return control.Status{}, err

@@ -19,16 +19,18 @@ import (
 // The simulated directory has these uids in addition to those in /etc/passwd. All of them except joblessUID
 // have enqueued jobs, under the names in ownerNames.
 const (
-	reusedUID = 61400 + iota // uid of a former account; it now belongs to mallory
-	keptUID
-	unknown    // the directory does not answer for this uid
-	deletedUID // the directory answers that this uid does not exist
-	joblessUID // uid of an account that has never enqueued a job
+	reusedUID     = 61400 + iota // uid of a former account; it now belongs to mallory
+	keptUID                      // uid of an account that still exists
+	unansweredUID                // the directory does not answer for this uid
+	deletedUID                   // the directory answers that this uid does not exist
+	joblessUID                   // uid of an account that has never enqueued a job
 )
 
-var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unknown: "carol", deletedUID: "dave"}
+// ownerNames contains the names under which uids have enqueued jobs.
+var ownerNames = map[int]string{reusedUID: "alice", keptUID: "bob", unansweredUID: "carol", deletedUID: "dave"}
 
-func directoryOfOwners(database, key string) (string, error) {
+// lookUpOwners simulates the program getent on a machine with these uids.
+func lookUpOwners(database, key string) (string, error) {
 	switch key {
 	case fmt.Sprint(reusedUID):
 		return fmt.Sprintf("mallory:x:%d:1::/:/bin/sh", reusedUID), nil
@@ -36,24 +38,24 @@ func directoryOfOwners(database, key string) (string, error) {
 		return fmt.Sprintf("bob:x:%d:1::/:/bin/sh", keptUID), nil
 	case fmt.Sprint(joblessUID):
 		return fmt.Sprintf("eve:x:%d:1::/:/bin/sh", joblessUID), nil
-	case fmt.Sprint(unknown):
+	case fmt.Sprint(unansweredUID):
 		return "", errors.New("no answer")
 	}
 	return "", nil
 }
 
-// withOwners returns a service in which each owner has two jobs: NAME-done, which has ended, and NAME-waits.
-func withOwners(t *testing.T) *rig {
+// newOwnersRig returns a rig in which each owner has two jobs: NAME-done, which has ended, and NAME-waits.
+func newOwnersRig(t *testing.T) *rig {
 	t.Helper()
-	return withOwnersOn(t, rigOptions{})
+	return newOwnersRigWith(t, rigOptions{})
 }
 
-// withOwnersOn is like withOwners, with options.
-func withOwnersOn(t *testing.T, o rigOptions) *rig {
+// newOwnersRigWith is like newOwnersRig, with options.
+func newOwnersRigWith(t *testing.T, o rigOptions) *rig {
 	t.Helper()
-	s := newRigWithStore(t, o)
+	s := newStoreRigWith(t, o)
 	// Without AlwaysQueryRemote, a look-up without an answer would make all look-ups fail for a minute.
-	s.Directory.LookupFunc, s.Directory.AlwaysQueryRemote = directoryOfOwners, true
+	s.Directory.LookupFunc, s.Directory.AlwaysQueryRemote = lookUpOwners, true
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {
 			j := jobNamed(name + then)
@@ -73,27 +75,27 @@ func withOwnersOn(t *testing.T, o rigOptions) *rig {
 	return s
 }
 
-// withOthers is a store that this node shares with other nodes.
-type withOthers struct{ store.Cluster }
+// clusterWithOthers is a store that this node shares with other nodes.
+type clusterWithOthers struct{ store.Cluster }
 
 // HasOthers implements store.Cluster.
-func (withOthers) HasOthers() bool { return true }
+func (clusterWithOthers) HasOthers() bool { return true }
 
 // A node does not claim jobs of users that exist only on other nodes. Once the user exists on this node too, it
 // claims the user's jobs.
 func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
-	s := withOwnersOn(t, rigOptions{cluster: withOthers{}, each: true})
+	s := newOwnersRigWith(t, rigOptions{cluster: clusterWithOthers{}, runAsSubmitters: true})
 	for _, known := range []struct {
 		names string
 		ask   func(database, key string) (string, error)
 		want  []string
 	}{
-		{"bob", directoryOfOwners, []string{"bob-waits"}},
+		{"bob", lookUpOwners, []string{"bob-waits"}},
 		{"bob and carol", func(database, key string) (string, error) {
-			if key == fmt.Sprint(unknown) {
-				return fmt.Sprintf("carol:x:%d:1::/:/bin/sh", unknown), nil
+			if key == fmt.Sprint(unansweredUID) {
+				return fmt.Sprintf("carol:x:%d:1::/:/bin/sh", unansweredUID), nil
 			}
-			return directoryOfOwners(database, key)
+			return lookUpOwners(database, key)
 		}, []string{"carol-waits"}},
 	} {
 		s.Directory.LookupFunc = known.ask
@@ -123,7 +125,7 @@ func (s *rig) jobState(t *testing.T, id string) string {
 // new account, the jobs are moved to a negative uid: only admins see them, and waiting jobs are held. If the
 // name of a uid is unchanged or unknown, its jobs stay.
 func TestUIDIsUsedAgain(t *testing.T) {
-	s := withOwners(t)
+	s := newOwnersRig(t)
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON([]byte(`{"command":"true"}`)); err != nil {
 		t.Fatal(err)
@@ -137,7 +139,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 		for id, want := range map[string]string{
 			"alice-done": "-1 completed ", "alice-waits": "-1 held disowned", "bob-done": fmt.Sprint(keptUID, " completed "),
 			"bob-waits":   fmt.Sprint(keptUID, " pending "),
-			"carol-waits": fmt.Sprint(unknown, " pending "), "dave-waits": fmt.Sprint(deletedUID, " pending "),
+			"carol-waits": fmt.Sprint(unansweredUID, " pending "), "dave-waits": fmt.Sprint(deletedUID, " pending "),
 		} {
 			if got := s.jobState(t, id); got != want {
 				t.Errorf("%s: got %q, want %q", id, got, want)
@@ -191,7 +193,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 // service was restarted in between. After that, admitting this peer writes nothing. Admitting a peer with any
 // other uid writes nothing either. In this test, any write would fail.
 func TestDisowningIsFinishedOnce(t *testing.T) {
-	s := withOwners(t)
+	s := newOwnersRig(t)
 	drafts := namedJobs("more", 600)
 	for i := range drafts {
 		drafts[i].UID = reusedUID
@@ -202,7 +204,8 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	if more, err := s.Store.Disown(t.Context(), reusedUID, "alice"); err != nil || !more {
 		t.Fatalf("more jobs are left: %t, %v", more, err)
 	}
-	s = newRig(t, rigOptions{store: s.Store, home: s.RunnerLocation, directory: s.Directory}) // like after a restart
+	// This is like after a restart.
+	s = newRig(t, rigOptions{store: s.Store, runnerLocation: s.RunnerLocation, directory: s.Directory})
 	if err := s.Owners.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +225,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 
 // Doctor finds the jobs of a former account, however many newer jobs exist.
 func TestJobsOfAFormerAccountAreFound(t *testing.T) {
-	s := withOwners(t)
+	s := newOwnersRig(t)
 	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +238,7 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 // A running job keeps its uid until it ends. In the meantime, the new owner of the uid sees no more of the job than
 // other users do.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
-	s := withOwners(t)
+	s := newOwnersRig(t)
 	leased := s.claimJobs(t, 4)
 	if err := s.admission.Admit(t.Context(), peer(reusedUID, control.RightSubmit)); err != nil {
 		t.Fatal(err)
@@ -257,7 +260,7 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 // The service checks the names of all uids at its start and whenever a check is requested, even if none of
 // their users connects.
 func TestAllUIDsAreChecked(t *testing.T) {
-	s := withOwners(t)
+	s := newOwnersRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -291,7 +294,7 @@ func TestAllUIDsAreChecked(t *testing.T) {
 // A job does not start if the uid of its submitter, or of the user that it names, now belongs to another
 // account. If the directory of users does not answer in time, the job starts.
 func TestDisownedJobsDoNotStart(t *testing.T) {
-	s := withOwners(t)
+	s := newOwnersRig(t)
 	for _, c := range []struct {
 		uid  int
 		user string
@@ -300,7 +303,8 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 	}{
 		{reusedUID, "alice", nil, false}, {reusedUID, "mallory", nil, true}, {reusedUID, fmt.Sprint(reusedUID), nil, true},
 		{reusedUID, "", nil, true},
-		{keptUID, "bob", nil, true}, {unknown, "carol", nil, true}, {deletedUID, "dave", nil, true}, {0, "toor", nil, true},
+		{keptUID, "bob", nil, true}, {unansweredUID, "carol", nil, true}, {deletedUID, "dave", nil, true},
+		{0, "toor", nil, true},
 		{accounts.CurrentUser(), "other", nil, true}, {-1, "alice", new(keptUID), false},
 		{keptUID, "alice", new(reusedUID), false}, {keptUID, "mallory", new(reusedUID), true},
 		{reusedUID, "bob", new(keptUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(keptUID), true},
@@ -310,7 +314,7 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
-	s.Owners.NameLookups[keptUID] = &access.NameLookup{Done: closed(), Name: "who was bob a moment ago",
+	s.Owners.NameLookups[keptUID] = &access.NameLookup{Done: closedChannel(), Name: "who was bob a moment ago",
 		DoneAt: time.Now()}
 	if err := s.Owners.CheckOwner(&queue.Job{UID: keptUID, Execution: queue.Execution{User: "bob"}}); err != nil {
 		t.Errorf("by a name that has just changed: %v", err)
@@ -329,7 +333,8 @@ func TestDisownedJobsDoNotStart(t *testing.T) {
 	}
 }
 
-func closed() chan struct{} {
+// closedChannel returns a closed channel.
+func closedChannel() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
@@ -338,7 +343,7 @@ func closed() chan struct{} {
 // Lists and events get the names of submitters from a cache, so a slow directory of users does not block read
 // slots.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
-	s := withOwners(t)
+	s := newOwnersRig(t)
 	s.Directory.LookupFunc = func(_, key string) (string, error) {
 		t.Errorf("the system was queried for %s", key)
 		return "", nil

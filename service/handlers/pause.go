@@ -21,6 +21,7 @@ func (h *API) Resume(ctx context.Context, p control.Selection) (control.BulkResu
 	return h.setPaused(ctx, "resume", p, false)
 }
 
+// setPaused pauses the selected jobs or, if on is false, resumes them. method is the name of the called method.
 func (h *API) setPaused(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult,
 	error) {
 	if p.All {
@@ -35,12 +36,12 @@ func (h *API) pauseVerb(on bool) *bulkVerb {
 	if on {
 		method = "pause"
 	}
-	return &bulkVerb{method: method, apply: func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return &bulkVerb{method: method, apply: func(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
 		runs, err := h.Pool.SetPaused(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
 		switch {
 		case err != nil || runs:
 			return err
-		case len(only) > 0:
+		case len(onlyStates) > 0:
 			return store.ErrStateChanged
 		}
 		now, err := h.rereadCompact(ctx, j)

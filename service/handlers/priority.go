@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkPriority returns an error if the job's priority is too far from the default of its queue for the peer.
-// Without this limit, a user with only the right submit could always rank own jobs before other users' jobs.
+// checkPriority returns an error if the peer may not set the job's priority, because the priority is too far
+// from the default of the queue. Without this limit, a user with only the right submit could always rank own
+// jobs before other users' jobs.
 func (h *API) checkPriority(p *control.Peer, j *queue.Job) error {
 	low, high := h.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
@@ -43,8 +44,8 @@ func (h *API) priorityBounds(p *control.Peer, name string) (low, high int64) {
 // in their order.
 
 // bestWaitingPriority returns the highest effective priority of a user's waiting jobs. earlier is the number of
-// jobs in the earlier requests of the batch, and jobs that in this request. All requests of a batch get the
-// result for the first one, so that the batch's jobs start in their order.
+// jobs in the earlier requests of the batch, and jobs is the number of jobs in this request. All requests of a
+// batch get the result for the first one, so that the batch's jobs start in their order.
 func (h *API) bestWaitingPriority(
 	ctx context.Context, uid int, batch string, jobs int,
 ) (best store.WaitingPriority, earlier int, err error) {
@@ -52,7 +53,7 @@ func (h *API) bestWaitingPriority(
 	if b, known := h.runNextBatches.recordRequest(name, now, jobs); known {
 		return b.bestWaiting, b.earlierJobs, nil
 	}
-	best, err = read(ctx, h.UserLimits, control.ClassOneJob,
+	best, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() (store.WaitingPriority, error) { return h.Store.BestWaitingPriority(ctx, uid) })
 	if err == nil && batch != "" {
 		h.runNextBatches.rememberFirst(name, runNextBatch{best, now, jobs})
@@ -80,8 +81,8 @@ type runNextBatch struct {
 	earlierJobs   int          // number of jobs in the batch's earlier requests
 }
 
-// recordRequest returns what is remembered of a batch; known is false if nothing is. It also adds the number of
-// jobs in this request to the batch.
+// recordRequest returns the remembered values of a batch. known is false if no values are remembered. It also
+// adds the number of jobs in this request to the batch.
 func (n *runNextBatches) recordRequest(name batchKey, now queue.Millis, jobs int) (b runNextBatch, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

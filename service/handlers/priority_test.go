@@ -14,7 +14,7 @@ import (
 // A user with only the right submit can set only priorities near the default of the queue. That applies to a
 // single job, to a batch and to an edit. Users with more rights can set any priority.
 func TestPriorityOfSubmittersIsBounded(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.setDefaults(t, "urgent", `{"priority":100}`)
 	spec := func(name string, priority int64) queue.Spec {
 		return queue.Spec{Command: new("true"), Queue: &name, Priority: &priority}
@@ -70,7 +70,7 @@ func (s *rig) editJob(ctx context.Context, id, set string) error {
 // A priority that an operator has set is kept when the owner edits other fields. If the owner moves the job to
 // another queue, the owner must also set a priority that is allowed there.
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.setDefaults(t, "night", `{"priority":-100}`)
 	made, err := s.Enqueue(asPeer(t, owner, control.RightSubmit),
 		control.Enqueue{Spec: queue.Spec{Command: new("true")}})

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxSuggestedQueues limits how many new queues a request may create for the reply to suggest existing queues
-// with similar names. If a request creates more, their names are unlikely to be typing errors.
+// A reply suggests existing queues with similar names only if the request has created at most
+// maxSuggestedQueues queues. If a request creates more queues, their names are unlikely to be typing errors.
 const maxSuggestedQueues = 10
 
 // createdQueues returns the queues that a request has created, some with a suggested existing queue.
@@ -48,7 +48,7 @@ func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (list []contr
 
 // listQueues returns all queues. The list includes the default queue even if it is empty.
 func (h *API) listQueues(ctx context.Context) (list []store.QueueState, err error) {
-	list, err = read(ctx, h.UserLimits, control.ClassOneJob,
+	list, err = readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() ([]store.QueueState, error) { return h.Store.Queues(ctx) })
 	if err == nil && !slices.ContainsFunc(list, func(q store.QueueState) bool { return q.Name == queue.DefaultQueue }) {
 		list = append(list, store.QueueState{Name: queue.DefaultQueue, Rule: store.DefaultQueueRule})
@@ -149,8 +149,8 @@ func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.Queue
 	if len(list.Queues) > 0 {
 		h.addOtherNodesThroughput(ctx, list.Queues)
 		v = list.Queues[0]
-		// The queue has neither settings nor jobs any more, so it no longer exists. Show the default settings.
 	} else {
+		// The queue has neither settings nor jobs any more, so it no longer exists. Show the default settings.
 		v = h.viewQueue(&store.QueueState{Name: p.Name, Rule: store.DefaultQueueRule})
 	}
 	return v, err
@@ -262,15 +262,15 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.Que
 }
 
 // A request that pauses a queue waits until the pool has returned those of its jobs that are claimed but not
-// started. recallTimeout limits the wait, and withdrawInterval is the time between two checks.
+// started. recallTimeout limits the wait, and recallPollInterval is the time between two checks.
 const (
-	recallTimeout    = 2 * time.Second
-	withdrawInterval = 5 * time.Millisecond
+	recallTimeout      = 2 * time.Second
+	recallPollInterval = 5 * time.Millisecond
 )
 
-// PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. A service that was
-// killed during a freeze may not have paused all of them. A freeze is a pause of a queue that also pauses its
-// running jobs.
+// PauseJobsOfFrozenQueues pauses the running jobs of frozen queues when a service starts. A freeze is a pause
+// of a queue that also pauses its running jobs. A service that was killed during a freeze may not have paused
+// all of these jobs.
 func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	list, err := h.listQueues(ctx)
 	name := ""
@@ -311,15 +311,15 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 		}
 		select {
 		case <-timeoutCtx.Done():
-			// This is not an error: a runner does not answer. It returns its unstarted jobs once it answers.
+			// This is not an error: a runner that does not answer returns its unstarted jobs later.
 			return ctx.Err()
-		case <-time.After(withdrawInterval):
+		case <-time.After(recallPollInterval):
 		}
 	}
 }
 
-// pauseJobs concurrently pauses the jobs that run on this node, except those in done. It adds the paused jobs
-// to done.
+// pauseJobs concurrently pauses running jobs of this node, except those in the set done. It adds the paused
+// jobs to this set.
 func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
@@ -393,8 +393,8 @@ func (h *API) QueueRemove(ctx context.Context, p control.QueueRemove) (control.Q
 	}, func(*store.QueueState) error { return nil })
 }
 
-// changeQueues changes the settings of one queue or of all queues to the result of newRule. Then it calls the
-// function then for each changed queue.
+// changeQueues changes the settings of one queue or of all queues to the settings that newRule returns. Then it
+// calls afterChange for each of these queues.
 func (h *API) changeQueues(ctx context.Context, verb, name string, all bool,
 	newRule func(*store.QueueState) (store.QueueRule, error),
 	afterChange func(*store.QueueState) error) (control.QueueList, error) {

@@ -21,13 +21,14 @@ type countingStore struct {
 	reads int
 }
 
+// Queues implements store.Store.
 func (l *countingStore) Queues(ctx context.Context) ([]store.QueueState, error) {
 	l.reads++
 	return l.Store.Queues(ctx)
 }
 
 // The reply names all queues that a request has created. For that, the service reads the list of existing
-// queues at most once. If the request has created too many queues, it does not read it.
+// queues at most once. If the request has created too many queues, the service does not read the list.
 func TestNewQueuesAreReadOnce(t *testing.T) {
 	l := &countingStore{Store: openStore(t)}
 	s := newRig(t, rigOptions{store: l})

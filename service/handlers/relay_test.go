@@ -25,22 +25,23 @@ import (
 // the requests that it gets.
 type relayingCluster struct {
 	*drainCluster
-	b      *cluster.Responder
-	holder int64 // the node that holds every lease
+	b      *cluster.Responder // executes the requests to node b
+	holder int64              // the node that holds every lease
 }
 
 func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) { return c.holder, nil }
 
+// SendRequest makes node b execute a request, and returns the answer.
 func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
 	c.requests = append(c.requests, string(raw))
-	// In another process, the context has no peer.
+	// Node b runs in another process, so the peer in ctx does not reach it.
 	return control.EncodeAnswer(c.b.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
-// newRelay returns node A of a queue with two nodes. Node B holds all leases.
-func newRelay(t *testing.T) (*rig, *relayingCluster) {
+// newRelayRig returns the rig of node a. It shares its store with node b, which holds all leases.
+func newRelayRig(t *testing.T) (*rig, *relayingCluster) {
 	t.Helper()
-	b := newServiceWithStore(t)
+	b := newStoreRig(t)
 	c := &relayingCluster{drainCluster: newDrainCluster(), holder: 2,
 		b: &cluster.Responder{Node: "b", API: b.api, Log: slog.New(slog.DiscardHandler)}}
 	return newRig(t, rigOptions{store: b.Store, cluster: c, node: "a"}), c
@@ -66,7 +67,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 			return h.Kill(ctx, control.Kill{Selection: p, Signal: "HUP"})
 		},
 	} {
-		s, c := newRelay(t)
+		s, c := newRelayRig(t)
 		s.enqueueJobs(t, jobNamed("j"))
 		ctx := asPeer(t, owner, control.RightSubmit)
 		here, err := do(s.API, ctx, control.Selection{ID: "j"})
@@ -102,7 +103,7 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 		"cancelled": {[]queue.Verb{queue.VerbCancel}, queue.Cancelled, "only waiting jobs can be changed"},
 	} {
 		for _, selection := range []control.Selection{{ID: "j"}, {All: true}} {
-			s, relay := newRelay(t)
+			s, relay := newRelayRig(t)
 			j := jobNamed("j")
 			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // an edit requires these
 			s.enqueueJobs(t, j)
@@ -137,7 +138,7 @@ func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 // rights: without the right, neither node changes another user's job or executes a request that concerns all
 // nodes.
 func TestRelayedRequestsNeedTheRight(t *testing.T) {
-	s, c := newRelay(t)
+	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
 	stranger := asPeer(t, owner+1, control.RightSubmit)
 	v, err := s.Cancel(stranger, control.Selection{ID: "j"})
@@ -170,7 +171,7 @@ func TestRelayedRequestsNeedTheRight(t *testing.T) {
 // A request to another node is about the job that had the id when the first node read it. If another job has
 // the id now, the answering node does not change that job.
 func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
-	s, c := newRelay(t)
+	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
 	if err := s.Store.Change(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: owner}); err != nil {
 		t.Fatal(err)
@@ -192,9 +193,9 @@ func TestRelayedRequestIgnoresLaterJobs(t *testing.T) {
 
 // A schedule that replaces its running job does nothing if no node holds the job's lease any more.
 func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
-	s, c := newRelay(t)
+	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
-	err := s.endLeased(t.Context(), 1, owner)
+	err := s.endLeasedJob(t.Context(), 1, owner)
 	if j, failed := s.Store.Get(t.Context(), "j"); err != nil || failed != nil || j.State != queue.Pending {
 		t.Errorf("the job is %s, %v, %v after the requests %q", j.State, err, failed, c.requests)
 	}
@@ -202,7 +203,7 @@ func TestReplacedJobOfAnotherNodeKeepsItsState(t *testing.T) {
 
 // Resuming a frozen queue resumes the jobs of all users, also those on other nodes.
 func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
-	s, c := newRelay(t)
+	s, c := newRelayRig(t)
 	s.enqueueJobs(t, jobNamed("j"))
 	lease := s.claimJobs(t, 1)[0].Lease()
 	_, err := s.Store.Exchange(t.Context(), store.Report{Starts: []store.AttemptStart{{Lease: lease,
@@ -221,7 +222,7 @@ func TestResumeOfAFrozenQueueNeedsNoRightOnItsJobs(t *testing.T) {
 
 // The error of a request that fails on this node is returned unchanged and names no other node.
 func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := &cluster.Responder{API: s.api}
@@ -233,7 +234,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 
 // If a node can pause only some of its jobs, the caller gets the ids of these, and the service logs the error.
 func TestPauseOfAllJobsKeepsPartialResults(t *testing.T) {
-	s, c := newSharedService(t)
+	s, c := newSharedRig(t)
 	var logged bytes.Buffer
 	s.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	const failure = "the runner with pid 7 does not answer"
@@ -256,14 +257,15 @@ type pieceCluster struct {
 
 func (c *pieceCluster) LeaseHolder(context.Context, int64) (int64, error) { return 2, nil }
 
+// SendRequest returns the next piece of output as the answer.
 func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte, error) {
 	piece := c.pieces[0]
 	c.pieces = c.pieces[1:]
 	return control.EncodeAnswer(json.RawMessage(piece), nil), nil
 }
 
-// The job is on another node and prints nothing. A client that follows its output gets no empty pieces. The
-// other node's answers that nothing was printed do not make the client compete for slots.
+// If a job on another node prints nothing, ReadOutput repeats its request to that node instead of returning an
+// empty piece. So a client that follows the output does not compete for slots.
 func TestFollowerOfASilentJobWaits(t *testing.T) {
 	const silent = `{"held":true,"cursor":[3,0]}`
 	for _, c := range []struct {
@@ -280,7 +282,7 @@ func TestFollowerOfASilentJobWaits(t *testing.T) {
 		{false, []string{silent, silent}, 1, "", true},
 	} {
 		cluster := &pieceCluster{newDrainCluster(), c.pieces}
-		s := newSharedServiceOn(t, cluster)
+		s := newSharedRigOn(t, cluster)
 		piece, running, err := s.Router.ReadOutput(t.Context(), 1, output.Cursor{3, 0}, c.wait)
 		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.pieces) != c.rest {
 			t.Errorf("%q: got %+v, running %v, %v and %d unread pieces, want %q, running %v and %d", c.pieces, piece, running,
@@ -303,6 +305,7 @@ func (c *losingCluster) Nodes(context.Context, string) ([]store.NodeState, error
 	return nodes, nil
 }
 
+// SendRequest marks node b as lost, and waits for the end of ctx.
 func (c *losingCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bool) ([]byte, error) {
 	c.lost.Store(true)
 	<-ctx.Done()
@@ -313,7 +316,7 @@ func (c *losingCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bo
 // that.
 func TestOutputFileOfALostNode(t *testing.T) {
 	c := &losingCluster{drainCluster: newDrainCluster()}
-	s := newSharedServiceOn(t, c)
+	s := newSharedRigOn(t, c)
 	synctest.Test(t, func(t *testing.T) {
 		_, err := s.Router.OpenAttemptOutput(t.Context(), &queue.Attempt{Number: 1, OutputRef: "1-1", Node: "b"})
 		const want = "the node that has the job's output does not answer; see: queuectl node list"

@@ -15,7 +15,7 @@ import (
 // If the service does not start at boot, some replies have a note about that: replies about schedules, and
 // about jobs that are due in more than an hour.
 func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	advice := ""
 	s.BootAdvice = func() string { return advice }
 	ctx := asPeer(t, owner, control.RightSubmit)
@@ -59,8 +59,10 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	}
 }
 
+// If the service does not start at boot, the reply to an edit has a note if the edit delays a job by more than
+// an hour.
 func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.BootAdvice = func() string { return "do" }
 	ctx := asPeer(t, owner, control.RightSubmit)
 	one, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
@@ -85,9 +87,9 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 }
 
 // The reply says how many attempts the new jobs have at most. If the job already existed, the reply does not
-// say it.
+// contain this number.
 func TestReceiptSaysMostAttempts(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	spec := func(retries int64) queue.Spec { return queue.Spec{Command: new("true"), MaxRetries: &retries} }
 	for i, want := range []int{1, 2, 3} {
@@ -109,7 +111,7 @@ func TestReceiptSaysMostAttempts(t *testing.T) {
 
 // Doctor warns if the service does not start at boot, and says what to do.
 func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	if list := s.examiner.ExamineBoot(); len(list) > 0 {
 		t.Errorf("if it is not known: %+v", list)
 	}

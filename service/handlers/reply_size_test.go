@@ -25,8 +25,8 @@ import (
 // sixfoldText returns a text of n bytes that takes 6*n bytes in JSON.
 func sixfoldText(n int) string { return strings.Repeat("\x01", n) }
 
-// largest returns a job that takes the maximum space in a reply.
-func largest(id string) queue.Job {
+// newLargestJob returns a job that takes the maximum space in a reply.
+func newLargestJob(id string) queue.Job {
 	j := jobNamed(id + strings.Repeat("x", 128-len(id)))
 	codes := make([]int, queue.MaxExitCodes)
 	for i := range codes {
@@ -49,9 +49,9 @@ func largest(id string) queue.Job {
 	return j
 }
 
-// largestSchedules stores one schedule for each of the jobs. Each schedule takes the maximum space in a reply.
+// putLargestSchedules stores one schedule for each of the jobs. Each schedule takes the maximum space in a reply.
 // It returns the schedules as replies show them.
-func (s *rig) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
+func (s *rig) putLargestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
 	t.Helper()
 	for i, j := range jobs {
 		spec, err := queue.SpecOf(&j).MarshalJSON()
@@ -101,14 +101,14 @@ func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 // requested.
 func TestAnswersFit(t *testing.T) {
 	skip.Long(t, "takes long; make test-long runs it")
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	admin := asPeer(t, 0, control.RightAdmin)
-	s.enqueueJobs(t, largest("first"))
+	s.enqueueJobs(t, newLargestJob("first"))
 	for range 20 {
 		s.endJobs(t, s.claimJobs(t, 1), queue.Pending,
 			queue.Attempt{Error: sixfoldText(queue.MaxErrorBytes), Worker: sixfoldText(64), Node: sixfoldText(64)})
 	}
-	id := largest("first").ID
+	id := newLargestJob("first").ID
 	largestJob, err := s.Store.GetFull(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestAnswersFit(t *testing.T) {
 	for i := range moreJobs {
 		moreJobs[i].Command = sixfoldText(store.MaxPageBytes/6/store.MaxPageRows - 10)
 	}
-	moreJobs[store.MaxPageRows-1] = largest("last")
+	moreJobs[store.MaxPageRows-1] = newLargestJob("last")
 	s.enqueueJobs(t, moreJobs...)
 
 	names := make([]string, control.MaxJobIDs)
@@ -153,7 +153,7 @@ func TestAnswersFit(t *testing.T) {
 		}
 		return []any{list}
 	}
-	largestSchedules := sync.OnceValue(func() []any { return s.largestSchedules(t, admin, largestJob, env) })
+	largestSchedules := sync.OnceValue(func() []any { return s.putLargestSchedules(t, admin, largestJob, env) })
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{largestJob, env} {
 			all = append(all, s.viewSchedule(&store.Schedule{Name: sixfoldText(store.MaxScheduleName),
@@ -216,10 +216,10 @@ func TestAnswersFit(t *testing.T) {
 		"queue.set": func() []any { return []any{queues()[0].(control.QueueList).Queues[0]} },
 		"tree": func() []any {
 			v := control.TreeView{}
-			for range maxNodes {
+			for range maxTreeJobs {
 				v.Nodes = append(v.Nodes, control.TreeNode{ID: names[0], Seq: 1 << 62, State: "processing"})
 			}
-			for range maxEdges {
+			for range maxTreeEdges {
 				v.Edges = append(v.Edges, control.TreeEdge{Parent: 1 << 62, Child: 1 << 62, Condition: "completed",
 					Status: "failed"})
 			}
@@ -228,7 +228,7 @@ func TestAnswersFit(t *testing.T) {
 		"simulate": func() []any {
 			var jobs []control.Job
 			for range control.MaxSimulatedJobs {
-				j := largest("x")
+				j := newLargestJob("x")
 				v := s.viewJob(&j)
 				shorten(&v)
 				jobs = append(jobs, v)

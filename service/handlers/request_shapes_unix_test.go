@@ -36,15 +36,15 @@ type rigAuthorizer struct {
 // shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
 const shapeSize = control.MaxLineBytes - 4096
 
-// repeatToSize returns a value of shapeSize bytes at most: the text open, as many copies of unit as fit,
-// and the text end.
+// repeatToSize returns a value of at most shapeSize bytes: the text in open, then as many copies of unit as
+// fit, then the text in end.
 func repeatToSize(open, unit, end string) string {
 	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
 }
 
-// members returns a JSON object with n members with different names. If n members do not fit, it has as
-// many as fit.
-func members(n int, value string) string {
+// objectWithMembers returns a JSON object with n members with different names. If n members do not fit, it has
+// as many as fit.
+func objectWithMembers(n int, value string) string {
 	var b strings.Builder
 	b.WriteString(`{"a":` + value)
 	for i := 0; i < n && b.Len() < shapeSize-64-len(value); i++ {
@@ -60,8 +60,8 @@ var shapes = map[string]func() string{
 		return repeatToSize("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28),
 			"]")
 	},
-	"members":            func() string { return members(1<<30, "1") },
-	"members of text":    func() string { return members(16_000, `"`+strings.Repeat("x", 400)+`"`) },
+	"members":            func() string { return objectWithMembers(1<<30, "1") },
+	"members of text":    func() string { return objectWithMembers(16_000, `"`+strings.Repeat("x", 400)+`"`) },
 	"a member repeated":  func() string { return repeatToSize("{", `"a":1`, "}") },
 	"ids":                func() string { return repeatToSize("[", `"a"`, "]") },
 	"numbers":            func() string { return repeatToSize("[", `1`, "]") },
@@ -77,14 +77,14 @@ var shapes = map[string]func() string{
 	"spaces":             func() string { return strings.Repeat(" ", shapeSize) + "1" },
 }
 
-// envelope returns the line of a request.
-func envelope(method, params string) string {
+// requestLine returns the line of a request.
+func requestLine(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
 }
 
-// batchOf returns a request that adds n jobs to a batch and does not commit it. If n jobs do not fit, it
+// batchRequest returns a request that adds n jobs to a batch and does not commit it. If n jobs do not fit, it
 // has as many as fit.
-func batchOf(n int, job func(i int) string) string {
+func batchRequest(n int, job func(i int) string) string {
 	var b strings.Builder
 	b.WriteString(`{"batch":"b","jobs":[`)
 	for i := range n {
@@ -97,92 +97,93 @@ func batchOf(n int, job func(i int) string) string {
 		}
 		b.WriteString(j)
 	}
-	return envelope("enqueue.batch", b.String()+"]}")
+	return requestLine("enqueue.batch", b.String()+"]}")
 }
 
-// lines contains complete request lines that are expensive to parse.
-var lines = map[string]func() string{
-	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + members(1<<30, "1")[1:] },
+// expensiveLines contains complete request lines that are expensive to parse.
+var expensiveLines = map[string]func() string{
+	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + objectWithMembers(1<<30, "1")[1:] },
 	"an envelope repeated":   func() string { return `{"id":1,` + repeatToSize("", `"params":1`, "}") },
-	"a long method":          func() string { return envelope(strings.Repeat("x", shapeSize), "{}") },
+	"a long method":          func() string { return requestLine(strings.Repeat("x", shapeSize), "{}") },
 	"a long id":              func() string { return `{"id":"` + strings.Repeat("x", shapeSize) + `","method":"hello"}` },
-	"padding":                func() string { return strings.Repeat(" ", shapeSize) + envelope("list", "{}") },
+	"padding":                func() string { return strings.Repeat(" ", shapeSize) + requestLine("list", "{}") },
 	"no JSON at the end": func() string {
-		return strings.TrimSuffix(envelope("list", repeatToSize("[", "1", "]")),
+		return strings.TrimSuffix(requestLine("list", repeatToSize("[", "1", "]")),
 			"}")
 	},
 	"a text without end":   func() string { return `{"id":"` + strings.Repeat(`\u0001`, shapeSize/6) },
 	"too deep":             func() string { return strings.Repeat("[", shapeSize) },
 	"not UTF-8 at the end": func() string { return `{"id":"` + strings.Repeat("é", shapeSize/2) + "\xff\"}" },
-	"jobs of nothing":      func() string { return batchOf(1<<30, func(int) string { return "{}" }) },
+	"jobs of nothing":      func() string { return batchRequest(1<<30, func(int) string { return "{}" }) },
 	"jobs, all there may be": func() string {
-		return batchOf(queue.MaxJobsPerRequest,
+		return batchRequest(queue.MaxJobsPerRequest,
 			func(int) string { return `{"command":"true"}` })
 	},
 	"jobs with much to be set": func() string {
 		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", shapeSize/queue.MaxJobsPerRequest-50) + `"}}`
-		return batchOf(queue.MaxJobsPerRequest, func(int) string { return env })
+		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with many variables": func() string {
-		env := `{"command":"true","env":` + members(shapeSize/queue.MaxJobsPerRequest/13, `"1"`) + `}`
-		return batchOf(queue.MaxJobsPerRequest, func(int) string { return env })
+		env := `{"command":"true","env":` + objectWithMembers(shapeSize/queue.MaxJobsPerRequest/13, `"1"`) + `}`
+		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with labels": func() string {
-		job := `{"command":"true","labels":` + members(queue.MaxLabels-1, `"`+strings.Repeat(`\u0001`, 30)+`"`) + `}`
-		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
+		job := `{"command":"true","labels":` +
+			objectWithMembers(queue.MaxLabels-1, `"`+strings.Repeat(`\u0001`, 30)+`"`) + `}`
+		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with long arguments": func() string {
 		job := `{"argv":["` + strings.Repeat(`x","`, 1900) + `"]}`
-		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with all arguments there may be": func() string {
 		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxArgEnvCount/queue.MaxJobsPerRequest-2) + `"]}`
-		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"the largest jobs": func() string {
 		job := `{"argv":["` + strings.Repeat("x", 131_000) + `"],"env":{"A":"` + strings.Repeat("y", 131_000) + `","B":"` +
 			strings.Repeat("z", 131_000) + `"},"stdin":"` + strings.Repeat("z", 256<<10) + `"}`
-		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"the largest jobs of escapes": func() string {
 		e := func(n int) string { return strings.Repeat(`\u0001`, n) }
 		job := `{"argv":["` + e(131_000) + `"],"env":{"A":"` + e(131_000) + `","B":"` + e(131_000) + `"},"stdin":"` +
 			e(256<<10) + `"}`
-		return batchOf(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with faults, the last of them": func() string {
-		return batchOf(queue.MaxJobsPerRequest, func(i int) string {
+		return batchRequest(queue.MaxJobsPerRequest, func(i int) string {
 			if i == queue.MaxJobsPerRequest-1 {
-				return members(10_000, "1")
+				return objectWithMembers(10_000, "1")
 			}
 			return `{"command":"` + strings.Repeat("x", 7000) + `"}`
 		})
 	},
 	"jobs with the same id": func() string {
-		return batchOf(queue.MaxJobsPerRequest, func(int) string { return `{"command":"true","id":"same"}` })
+		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return `{"command":"true","id":"same"}` })
 	},
 	"names that are not there": func() string {
 		var b strings.Builder
 		for i := range control.MaxJobIDs {
 			fmt.Fprintf(&b, `,"%0128d"`, i)
 		}
-		return envelope("cancel", `{"ids":[`+b.String()[1:]+`]}`)
+		return requestLine("cancel", `{"ids":[`+b.String()[1:]+`]}`)
 	},
 	"names that are none": func() string {
-		return envelope("cancel", `{"ids":`+repeatToSize("[", `"`+strings.Repeat(`\u0001`, shapeSize/control.MaxJobIDs/6-1)+
-			`"`, "]")+`}`)
+		return requestLine("cancel", `{"ids":`+repeatToSize("[",
+			`"`+strings.Repeat(`\u0001`, shapeSize/control.MaxJobIDs/6-1)+`"`, "]")+`}`)
 	},
 }
 
-// common lists the shapes that the test uses for every kind of value. The other shapes are used only for values
-// with their own parser.
-var common = []string{"nested", "text of escapes", "a text of digits", "digits"}
+// commonShapes lists the shapes that the test uses for every kind of value. The other shapes are used only for
+// values with their own parser.
+var commonShapes = []string{"nested", "text of escapes", "a text of digits", "digits"}
 
 // inputs returns all inputs of the test. They use the shapes as values of each kind of parameter, of an
 // unknown parameter, and of each kind of field of a job.
 func inputs() map[string]func() string {
 	all := map[string]func() string{}
-	for name, line := range lines {
+	for name, line := range expensiveLines {
 		all[name] = line
 	}
 	kinds := map[string]bool{}
@@ -190,7 +191,7 @@ func inputs() map[string]func() string {
 		for _, name := range names {
 			if !kinds[kind+name] {
 				kinds[kind+name] = true
-				all[method+" "+open+": "+name] = func() string { return envelope(method, open+shapes[name]()+end) }
+				all[method+" "+open+": "+name] = func() string { return requestLine(method, open+shapes[name]()+end) }
 			}
 		}
 	}
@@ -204,27 +205,27 @@ func inputs() map[string]func() string {
 			kind, _ := properties[name].(map[string]any)
 			delete(kind, "description")
 			raw, _ := json.Marshal(kind)
-			add(string(raw), m.Method, `{"`+name+`":`, "}", common...)
+			add(string(raw), m.Method, `{"`+name+`":`, "}", commonShapes...)
 		}
 	}
 	for _, f := range queue.Fields() {
 		add(fmt.Sprint("field ", f.Kind, f.Name == "id", f.Name == "umask", f.Name == "labels"), "enqueue", `{"`+f.Name+`":`,
-			"}", common...)
+			"}", commonShapes...)
 	}
 	add("unknown", "list", `{"nosuch":`, "}", every...)
 	add("ids", "cancel", `{"ids":`, "}", every...)
-	add("argv", "enqueue", `{"argv":`, "}", common...)
+	add("argv", "enqueue", `{"argv":`, "}", commonShapes...)
 	add("env", "enqueue", `{"command":"true","env":`, "}", every...)
 	add("schedule", "schedule.add", `{"name":"a","cron":"@hourly","command":"true","env":`, "}", every...)
-	add("cron", "schedule.add", `{"name":"a","command":"true","cron":`, "}", common...)
+	add("cron", "schedule.add", `{"name":"a","command":"true","cron":`, "}", commonShapes...)
 	add("jobs", "enqueue.batch", `{"jobs":`, "}", every...)
-	add("set", "edit", `{"id":"a","set":{"env":`, "}}", common...)
-	add("params", "show", "", "", common...)
+	add("set", "edit", `{"id":"a","set":{"env":`, "}}", commonShapes...)
+	add("params", "show", "", "", commonShapes...)
 	return all
 }
 
-// cpu returns the processor time that this process has used.
-func cpu(t *testing.T) time.Duration {
+// cpuTime returns the processor time that this process has used.
+func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -247,9 +248,9 @@ func TestShapesAreCheap(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		began := cpu(t)
+		began := cpuTime(t)
 		answer := ask(line)
-		took := cpu(t) - began
+		took := cpuTime(t) - began
 		runtime.ReadMemStats(&after)
 		grown := after.TotalAlloc - before.TotalAlloc
 		if grown > mostHeap {
@@ -266,7 +267,7 @@ func TestShapesAreCheap(t *testing.T) {
 
 // startRequester returns a function that sends a line to a new service and returns the reply.
 func startRequester(t *testing.T) func(line []byte) (answer string) {
-	s := newRigWithStore(t, rigOptions{places: config.Paths{StateDir: t.TempDir()}})
+	s := newStoreRigWith(t, rigOptions{paths: config.Paths{StateDir: t.TempDir()}})
 	s.enqueueJobs(t, jobNamed("a"))
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := socket.Listen(path, socket.Perms{Mode: 0o600, GID: -1})

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkDemands applies the rules of shared keys to the job's demands. It returns an error if a demand
-// contradicts a rule, or if no node meets all demands. A demand says that a job needs, for example, a lock or a
-// resource.
+// checkDemands applies the stored rules of shared gates to the job's demands. A demand says that a job needs,
+// for example, a lock or a resource. checkDemands returns an error if a demand contradicts a rule, or if no
+// node meets all demands.
 func (h *API) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
 	var demands []*queue.Demand // the demands for a node or for resources of a node
 	var nodes []store.NodeState

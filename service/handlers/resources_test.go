@@ -9,7 +9,7 @@ import (
 )
 
 // A job is rejected if no single node meets all of its demands, even if some node meets each single demand.
-func TestDemandsOfOneMachine(t *testing.T) {
+func TestOneNodeMustMeetAllDemands(t *testing.T) {
 	nodes := []store.NodeState{
 		{Node: store.Node{Name: "a", Resources: map[string]int{"disk": 1}}},
 		{Node: store.Node{Name: "b", Labels: map[string]string{"kind": "gpu"}, Resources: map[string]int{"gpu": 4}}},

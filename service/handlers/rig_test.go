@@ -24,7 +24,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// rig is an API with the parts that it needs. It has a queue, but runs no jobs and has no socket.
+// rig is an API with the parts that it needs. It has a queue, but runs no jobs and has no socket. The field api
+// is the embedded API.
 type rig struct {
 	*API
 	admission *access.Admission
@@ -33,25 +34,25 @@ type rig struct {
 
 // rigOptions configure a rig. The zero value is valid.
 type rigOptions struct {
-	settings  map[string]string // by key, as if the settings file contained them
-	places    config.Paths
-	directory *access.Directory
-	store     store.Store
-	cluster   store.Cluster
-	node      string
-	home      runner.Location
-	policy    string // policy file of runners that run as root; "" if the service has its own
-	workers   string // number of workers; "" means none
-	each      bool   // jobs run as their submitters, even if the settings differ
+	settings        map[string]string // by key, as if the settings file contained them
+	paths           config.Paths
+	directory       *access.Directory
+	store           store.Store
+	cluster         store.Cluster
+	node            string
+	runnerLocation  runner.Location
+	policyFile      string // policy file of runners that run as root; "" if the service has its own
+	workers         string // number of workers; "" means none
+	runAsSubmitters bool   // jobs run as their submitters, even if the settings differ
 }
 
-// newRig returns a rig.
+// newRig returns a rig. Without the option store, its queue is in memory.
 func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	d := &parts.Dependencies{
-		ServiceInfo: parts.ServiceInfo{Paths: o.places, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
+		ServiceInfo: parts.ServiceInfo{Paths: o.paths, Node: o.node, StartedAt: queue.MillisOf(time.Now())},
 		CoreParts: parts.CoreParts{
-			Store: o.store, Cluster: o.cluster, RunnerLocation: o.home, UserLimits: control.NewUserLimits(),
+			Store: o.store, Cluster: o.cluster, RunnerLocation: o.runnerLocation, UserLimits: control.NewUserLimits(),
 			Log: slog.New(slog.DiscardHandler),
 		},
 		ApplyTraceSettings: func() string { return "" },
@@ -66,11 +67,11 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	d.Settings = newKeeperWith(t, o.settings, o.workers)
 	d.Directory = cmp.Or(o.directory, &access.Directory{})
 	d.Account = rigAccount(t, d.Directory, &d.Settings.Current().Settings)
-	d.Account.RunsAsJobAccount = d.Account.RunsAsJobAccount || o.each
+	d.Account.RunsAsJobAccount = d.Account.RunsAsJobAccount || o.runAsSubmitters
 	var policy *launcher.Accounts
-	if o.policy != "" {
+	if o.policyFile != "" {
 		d.RunnerLocation = runner.Location{SpawnSocket: "/run/q/spawn.sock", Account: d.Settings.Current().FixedUser()}
-		policy = &launcher.Accounts{PolicyFile: o.policy, ServiceUID: accounts.CurrentUser(),
+		policy = &launcher.Accounts{PolicyFile: o.policyFile, ServiceUID: accounts.CurrentUser(),
 			Directory: &d.Directory.Directory}
 	}
 	d.JobAccountFor = func(*config.Settings) (worker.Account, error) { return d.Account, nil }

@@ -15,7 +15,7 @@ import (
 // waiting jobs. If the owner may not set such a high priority, the job gets the highest allowed one and a note.
 // The request is never rejected because of a priority that the owner did not specify.
 func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	order := queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}
 	if err := s.Store.SetOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 
 // A job that is enqueued with next never gets a priority below its queue's default.
 func TestNextLowersNoPriority(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	low := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: new(int64(-5))}}
 	if _, err := s.Enqueue(ctx, low); err != nil {
@@ -89,7 +89,7 @@ func TestNextLowersNoPriority(t *testing.T) {
 // A job that is enqueued with next also gets a priority above that of a failed job that waits for its retry,
 // even if another job of the owner could start now.
 func TestNextIsAboveAJobToBeRetried(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	put := func(p control.Enqueue) int64 {
 		t.Helper()
@@ -123,7 +123,7 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 // All requests of a batch get the priority of the first one. A later batch with the same name gets a new
 // priority.
 func TestNextIsTheSameInAllOfABatch(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	send := func(commit bool) []string {
 		t.Helper()
@@ -190,7 +190,7 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 // aging = enqueue, where each new job gives waiting jobs a point of priority. The jobs of a batch start in the
 // order of the batch.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	if err := s.Store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging,
 		AgingUnit: queue.AgingByEnqueues}); err != nil {
 		t.Fatal(err)

@@ -149,9 +149,9 @@ func nextOccurrence(s *store.Schedule, line *schedule.CronLine, zone *time.Locat
 	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.Jitter)))
 }
 
-// checkReplace reports whether the existing schedule sched equals the schedule want. If they differ, the caller
-// wants to replace sched. This returns an error if replace is false or the caller lacks the right. Only admins
-// may change the command of another user's schedule.
+// checkReplace checks whether the schedule want may replace the existing schedule sched. equal is true if both
+// are equal. If they differ, checkReplace returns an error if replace is false or the caller lacks the right.
+// Only admins may change the command of another user's schedule.
 func (h *API) checkReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool,
 	err error) {
 	peer := control.PeerFrom(ctx)
@@ -427,7 +427,7 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.
 				return store.ErrScheduleChanged
 			}
 			for _, seq := range run.LeasedSeqs {
-				if err := h.endLeased(ctx, seq, uid); err != nil {
+				if err := h.endLeasedJob(ctx, seq, uid); err != nil {
 					return err
 				}
 			}
@@ -456,12 +456,12 @@ func (h *API) RecurringJobs() upkeep.RecurringJobs {
 			return h.Owners.UserNameOrEmpty(uid), c.MaxPending, c.MaxPendingPerUser, h.Quota.MaxBytesPerUser()
 		},
 		MakeRoomInQuota: h.Quota.MakeRoomInQuota,
-		EndJob:          h.endLeased,
+		EndJob:          h.endLeasedJob,
 	}
 }
 
-// endLeased cancels a leased job of a schedule and waits for its end. uid is the user that cancels it.
-func (h *API) endLeased(ctx context.Context, seq int64, uid int) error {
+// endLeasedJob cancels a leased job of a schedule and waits for its end. uid is the user that cancels it.
+func (h *API) endLeasedJob(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.Pool.Cancel(ctx, seq, uid); held || err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 // If a new definition replaces a paused schedule, the schedule stays paused.
 func TestReplacedScheduleStaysPaused(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	add := func(cron string) control.ScheduleDetail {
 		d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "n", Cron: cron, TZ: "UTC", Replace: true,
@@ -37,8 +37,9 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 	}
 }
 
+// The right of a user, and the owner of a schedule, determine what the user may see and do with the schedule.
 func TestRightsOnSchedules(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	reader, owner2, other := asPeer(t, 3001, control.RightRead), asPeer(t, owner, control.RightSubmit),
 		asPeer(t, 3002, control.RightSubmit)
 	operator, admin := asPeer(t, 3003, control.RightOperate), asPeer(t, 3004, control.RightAdmin)
@@ -114,7 +115,7 @@ func TestRightsOnSchedules(t *testing.T) {
 // Adding a schedule again is refused if the schedules differ, and the error names the fields that differ. The jitter of
 // the schedule and the jitter of its jobs' retries are different fields.
 func TestChangedScheduleIsNotTheSame(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
 	add := func(p control.ScheduleAdd) error {
 		p.Name, p.TZ = "n", "UTC"

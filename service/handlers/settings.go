@@ -11,8 +11,8 @@ import (
 )
 
 // MergeStored passes stored settings to the parts that use them: the drain, the pause of all jobs, and the
-// keeper. After that, the caller calls Rights.ResolveAccess, without holding a lock if that is
-// possible, because the lookup of names may be slow.
+// keeper. After that, the caller must call Rights.ResolveAccess. If possible, it does so without a lock,
+// because the lookup of names may be slow.
 func MergeStored(stored []store.Setting, drains *cluster.DrainState, pauses *settings.PauseOfAllJobs,
 	keeper *settings.Keeper) error {
 	values := map[string]string{}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxShowTailBytes is how many bytes at the end of each stream of the last attempt the method show returns
-	// at most.
+	// maxShowTailBytes is the maximum number of bytes that the method show returns from the end of each output
+	// stream of the last attempt.
 	maxShowTailBytes = 4 << 10
 	// maxShownAttempts is the maximum number of attempts that the method show returns.
 	maxShownAttempts = 100
@@ -71,16 +71,16 @@ var (
 type showRequest struct {
 	h             *API
 	peer          control.Peer
-	id            string
-	beforeAttempt int
+	id            string // id of the requested job
+	beforeAttempt int    // show only attempts with a lower number; 0 means the newest attempts
 	maxVisibility access.Visibility
 
 	job           queue.Job // the job as last read, without its large fields
 	tails         outputTails
-	resultJSON    []byte
-	tailsUpToDate bool // the tails were read while the job was in its current state
-	outputReads   int
-	isAudited     bool
+	resultJSON    []byte // result of the last attempt
+	tailsUpToDate bool   // the tails were read while the job was in its current state
+	outputReads   int    // how often the output was read without a read slot
+	isAudited     bool   // the audit log has a record that the peer sees the environment
 }
 
 // readDetail reads the job for the reply. It returns errOutputNotStored or errNotAudited if the caller must
@@ -149,7 +149,7 @@ func (w *showRequest) readTails(ctx context.Context) error {
 
 // outputTails holds the ends of the two streams of an attempt's output.
 type outputTails struct {
-	text [2][]byte // at most maxShowTailBytes bytes of each stream
+	text [2][]byte // at most maxShowTailBytes bytes of each stream, by output.Stream
 	// printedBytes is the length of each stream, including bytes that were not kept. It is exact if the whole
 	// output or the end of a file was read.
 	printedBytes [2]int64
@@ -176,9 +176,9 @@ func (t *outputTails) add(c output.Chunk) error {
 	return nil
 }
 
-// auditEnvironmentRead writes an audit record that the caller sees another user's
-// environment. It returns how much the caller may see. If the record cannot be written,
-// the caller may see everything except the environment.
+// auditEnvironmentRead writes a record to the audit log, because the caller sees another user's environment. It
+// returns how much the caller may see. If the record cannot be written, the caller may see everything except
+// the environment.
 func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Visibility {
 	if err := h.Guard.Audit(ctx, "show", "environment", j); err != nil {
 		h.Log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error",
@@ -191,11 +191,12 @@ func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Vis
 	return access.VisibleAll
 }
 
+// errNoID is the error of a request that must name a job but does not.
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
-// read calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the memory
-// and the work of one user's requests.
-func read[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass, f func() (R, error)) (r R,
+// readInSlot calls f while it holds a read slot of class c, and returns the result of f. Read slots bound the
+// memory and the work of one user's requests.
+func readInSlot[R any](ctx context.Context, s *control.UserLimits, c control.SlotClass, f func() (R, error)) (r R,
 	err error) {
 	err = s.RunInSlot(ctx, c, func() (err error) {
 		r, err = f()
@@ -210,13 +211,13 @@ func (h *API) findJob(ctx context.Context, id control.JobID) (queue.Job, error) 
 	if id == "" {
 		return queue.Job{}, errNoID
 	}
-	j, err := read(ctx, h.UserLimits, control.ClassOneJob,
+	j, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,
 		func() (queue.Job, error) { return h.Guard.GetVisible(ctx, new(control.PeerFrom(ctx)), string(id)) })
 	return compactJob(&j), err
 }
 
-// findFor is like findJob, but also returns an error if the peer may not use the method on the job.
-func (h *API) findFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
+// findJobFor is like findJob, but also returns an error if the peer may not use the method on the job.
+func (h *API) findJobFor(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
 	j, err := h.findJob(ctx, id)
 	if err == nil {
 		err = h.Guard.CheckMayAct(new(control.PeerFrom(ctx)), method, &j)

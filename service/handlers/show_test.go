@@ -18,7 +18,7 @@ import (
 // reply for which it was read says so.
 func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	const owner = 61300
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	if _, err := s.Store.Enqueue(t.Context(), store.Request{UID: owner,
 		Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1,
 			Execution: queue.Execution{Command: "true"}}}}); err != nil {
@@ -61,12 +61,12 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 
 // If a job ends while it is being shown, the reply contains the new state and the output for that state.
 func TestShownOutputIsOfTheState(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	const n = 300
 	s.enqueueJobs(t, namedJobs("j", n)...)
 	jobs := s.claimJobs(t, n)
-	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Data: []byte("end")}) })
-	size := int64(len(s.outputBytes(t, "1-1")))
+	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{Data: []byte("end")}) })
+	size := int64(len(s.readOutputFile(t, "1-1")))
 	for i := range jobs {
 		ended := make(chan struct{})
 		go func() { // this goroutine ends when the job ends
@@ -90,12 +90,12 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 	}
 }
 
-// The output shown with a job does not begin in the middle of a character. Logs sends valid text as text,
-// even if the output is long.
+// The output shown with a job does not begin in the middle of a character. The method logs sends valid text as
+// text, even if the output is long.
 func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	text := []byte(strings.Repeat("é", maxPieceBytes) + "z")
-	s := newServiceWithStore(t)
-	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+	s := newStoreRig(t)
+	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 		at := int64(0)
 		// A slow pipe causes chunks of this size, which cut characters in two.
 		for part := range slices.Chunk(text, 4095) {

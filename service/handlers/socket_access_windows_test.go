@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// runsAs reports whether this system supports a value of the setting run_as.
-func runsAs(runAs string) bool { return runAs == config.RunAsService }
+// supportsRunAs reports whether this system supports a value of the setting run_as.
+func supportsRunAs(runAs string) bool { return runAs == config.RunAsService }
 
 // otherUserName returns the name of a user other than this process's user.
 func otherUserName(t *testing.T) string {
@@ -21,7 +21,7 @@ func otherUserName(t *testing.T) string {
 	return sid.String()
 }
 
-// blockDirectory makes look-ups of users call wait before they answer that the user is unknown.
+// blockDirectory makes look-ups of users call the function wait before they answer that the user is unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
 	d.LookupFunc = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// firstTailBytes is how many bytes at the end of each stream the first search for the last lines reads. Each
-// further search reads tailGrowthFactor times as many bytes as the search before.
+// The first search for the last lines reads firstTailBytes bytes at the end of each stream. Each further search
+// reads tailGrowthFactor times as many bytes as the search before.
 const (
 	firstTailBytes   = 64 << 10
 	tailGrowthFactor = 8
@@ -20,7 +20,8 @@ const (
 )
 
 // seekTail moves the cursor to the beginning of the last lines of the attempt's output. If the runner does not
-// answer, another runner may execute the attempt later. A follower then gets the whole output.
+// answer, another runner may execute the attempt later. So a request that follows the job then gets the whole
+// output.
 func (l *logSender) seekTail(ctx context.Context, j *queue.Job, lines int) error {
 	if l.h.isRunning(ctx, j, l.attempt) {
 		err := l.seekLiveTail(ctx, j, lines)
@@ -84,7 +85,7 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	if err != nil || found {
 		return err
 	}
-	if l.searchedEnd, err = l.h.liveEnd(ctx, j.Seq); err != nil {
+	if l.searchedEnd, err = l.h.liveOutputEnd(ctx, j.Seq); err != nil {
 		return err
 	}
 	for tail := firstTailBytes; ; tail *= tailGrowthFactor {
@@ -103,16 +104,16 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 }
 
 // seekLines moves l.cursor to the beginning of the last lines of an output. The function read passes the output
-// from the cursor at on to its argument. earlier says for each stream whether output before at may exist; the
-// first line may then be incomplete. seekLines returns false if it needs more output to find enough lines.
-func (l *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, earlier [2]bool,
+// that follows position to its argument. earlier says for each stream whether output before position may exist;
+// the first line may then be incomplete. seekLines returns false if it needs more output to find enough lines.
+func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cursor, earlier [2]bool,
 	read func(each func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{earlier[0] && l.selectsStream(output.Stdout), earlier[1] && l.selectsStream(output.Stderr)}
-	// The capacity is lines+1, because the last line beginning may be the end of the output.
+	// The capacity is lines+1, because the newest cursor may be the end of the output, where no line begins.
 	begins := &cursorRing{ctx: ctx, capacity: lines + 1}
-	last := at // position after the last byte that the request selects
+	last := position // position after the last byte that the request selects
 	if cut == [2]bool{} {
-		begins.add(at)
+		begins.add(position)
 	}
 	unseen := cut
 	err = read(func(c output.Chunk) error {
@@ -120,19 +121,19 @@ func (l *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, 
 			unseen[c.Stream] = false
 			begins.clear()
 		}
-		wanted, from := l.selectsChunk(c), at[c.Stream]
-		at[c.Stream] += c.Length()
+		wanted, from := l.selectsChunk(c), position[c.Stream]
+		position[c.Stream] += c.Length()
 		if !wanted {
 			return nil
 		}
 		for k, b := range c.Data {
 			if b == '\n' {
-				line := at
+				line := position
 				line[c.Stream] = from + int64(k) + 1
 				begins.add(line)
 			}
 		}
-		last = at
+		last = position
 		return nil
 	})
 	if err != nil {
@@ -142,7 +143,7 @@ func (l *logSender) seekLines(ctx context.Context, lines int, at output.Cursor, 
 	if len(begins.cursors) > 0 && begins.newest() == last {
 		n++
 	}
-	switch l.cursor = at; {
+	switch l.cursor = position; {
 	case lines == 0:
 	case len(begins.cursors) < n && cut != [2]bool{}:
 		return false, nil
@@ -163,6 +164,7 @@ type cursorRing struct {
 // cursorBytes is the size of a cursor in bytes.
 const cursorBytes = 16
 
+// add adds a cursor. If the ring is full, this cursor replaces the oldest one.
 func (r *cursorRing) add(c output.Cursor) {
 	if len(r.cursors) == r.capacity {
 		r.cursors[r.oldest] = c

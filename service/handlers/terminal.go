@@ -13,7 +13,7 @@ import (
 // Attach implements control.API. See docs/decisions/0062.
 func (h *API) Attach(ctx context.Context, p control.Attach) (control.AttachResult, error) {
 	peer := control.PeerFrom(ctx)
-	j, err := h.findFor(ctx, "attach", p.ID)
+	j, err := h.findJobFor(ctx, "attach", p.ID)
 	if err != nil {
 		return control.AttachResult{}, err
 	}
@@ -67,7 +67,7 @@ func (h *API) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attac
 	watching := h.Store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
-		// Take connected before the job's state is read, so that no later connection is missed.
+		// Get this channel before the job's state is read, so that no later connection is missed.
 		connected := h.Pool.RunnerConnected()
 		if *j, err = h.rereadCompact(ctx, j); err != nil {
 			return running, err
@@ -118,9 +118,9 @@ type terminalClient struct {
 	uid, pid int
 }
 
-// maxJoined is the maximum number of remembered processes. When it is reached, all processes are forgotten. The
-// next text that each of them types is then audited again.
-const maxJoined = 4096
+// maxTerminalClients is the maximum number of remembered processes. When it is reached, all processes are
+// forgotten. The next text that each of them types is then audited again.
+const maxTerminalClients = 4096
 
 // addIfNew records an attached process and reports whether it is new.
 func (t *terminalClients) addIfNew(j terminalClient) bool {
@@ -129,7 +129,7 @@ func (t *terminalClients) addIfNew(j terminalClient) bool {
 	if t.seenClients[j] {
 		return false
 	}
-	if t.seenClients == nil || len(t.seenClients) >= maxJoined {
+	if t.seenClients == nil || len(t.seenClients) >= maxTerminalClients {
 		t.seenClients = map[terminalClient]bool{}
 	}
 	t.seenClients[j] = true

@@ -18,7 +18,7 @@ import (
 // A status shows how many bytes the caller's jobs use, and the quota. For admins it also lists the users
 // that use 90 % of their quota or more.
 func TestStatusShowsBytesOfUsers(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	draft := jobNamed("large")
 	draft.Stdin = strings.Repeat("x", 10_000)
 	s.enqueueJobs(t, draft)
@@ -60,7 +60,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 
 // A status lists a limited number of users near their quota: those that use most.
 func TestStatusBoundsUsersNearQuota(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	for uid := range maxListedNearQuota + 1 {
 		draft := jobNamed("")
 		draft.UID, draft.Stdin = owner+uid, strings.Repeat("x", 1000+uid)
@@ -90,7 +90,7 @@ func fillQuota(t *testing.T, s *rig, stdin string) {
 // If a new schedule exceeds the quota, inputs of ended jobs are removed, as for a new job. The schedule is
 // rejected if that does not free enough space.
 func TestScheduleAddMakesRoom(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.RightSubmit)
@@ -116,8 +116,8 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 
 // If a batch exceeds the quota, each request of the batch frees space. The bytes of the batch's earlier
 // requests count as used.
-func TestEachFrameOfABatchMakesRoom(t *testing.T) {
-	s := newServiceWithStore(t)
+func TestEachRequestOfBatchMakesRoom(t *testing.T) {
+	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.RightSubmit)
@@ -142,7 +142,7 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 // with the job that ended first. Jobs that can still run keep their input. If their input uses the whole quota,
 // the request is rejected.
 func TestEnqueueMakesRoom(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
 	spec := func(id string) control.Enqueue {
 		return control.Enqueue{Spec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
@@ -199,7 +199,7 @@ func cancelAll(t *testing.T, s *rig) {
 
 // If a request would not fit even without the inputs and outputs of all ended jobs, none of them are removed.
 func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	large := strings.Repeat("x", 10_000)
 	fillQuota(t, s, large)
 	ownerCtx := asPeer(t, owner, control.RightSubmit)
@@ -222,7 +222,7 @@ func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
 
 // If an operator's edit of another user's job exceeds the quota, nothing of that user's jobs is removed.
 func TestEditByOperatorRemovesNothing(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
 	if _, err := s.Enqueue(asPeer(t, owner, control.RightSubmit), control.Enqueue{Spec: waiting}); err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 
 // A request frees all the space that it needs, however many ended jobs that takes.
 func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	drafts := namedJobs("old", 120)
 	for i := range drafts {
 		drafts[i].Stdin = strings.Repeat("x", 2000)
@@ -267,8 +267,8 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 }
 
 // With a quota of 1 byte, upkeep removes as much as it can. Only a quota of 0 bytes means unlimited.
-func TestRoomyBytesOfASmallLimit(t *testing.T) {
-	s := newServiceWithStore(t)
+func TestNearQuotaBytesOfSmallQuota(t *testing.T) {
+	s := newStoreRig(t)
 	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {
 		s.setQuota(t, c[0])
 		if got := s.Quota.NearQuotaBytes(); got != c[1] {

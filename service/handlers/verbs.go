@@ -25,28 +25,28 @@ func (h *API) Cancel(ctx context.Context, p control.Selection) (control.BulkResu
 		awaitsAttemptEnd: true})
 }
 
-// cancel cancels a job. It ends a running attempt, if the states in only allow running jobs. An empty only
-// allows every state.
-func (h *API) cancel(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
-	if len(only) > 0 && !slices.Contains(only, queue.Processing) {
-		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, OnlyStates: only})
+// cancel cancels a job that is in one of onlyStates. An empty onlyStates allows every state. If onlyStates
+// allows running jobs, cancel also ends a running attempt.
+func (h *API) cancel(ctx context.Context, j *queue.Job, onlyStates []queue.State) (err error) {
+	if len(onlyStates) > 0 && !slices.Contains(onlyStates, queue.Processing) {
+		return h.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, OnlyStates: onlyStates})
 	}
-	if only, err = h.cancelLeased(ctx, j, only); err != nil {
+	if onlyStates, err = h.cancelLeased(ctx, j, onlyStates); err != nil {
 		return err
 	}
 	return h.Store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID,
-		OnlyStates: only})
+		OnlyStates: onlyStates})
 }
 
 // cancelLeased ends the running attempt of a job. It does so before any change of the store, because that
-// change may have to wait for disk space. It returns the states in which the caller may then change the job:
-// nil, for all states, if the pool held the job, and otherwise only.
-func (h *API) cancelLeased(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
+// change may have to wait for disk space. It returns the states in which the caller may then change the job.
+// These are nil (all states) if the pool held the job, and otherwise onlyStates.
+func (h *API) cancelLeased(ctx context.Context, j *queue.Job, onlyStates []queue.State) ([]queue.State, error) {
 	leased, err := h.Pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
-		only = nil
+		onlyStates = nil
 	}
-	return only, err
+	return onlyStates, err
 }
 
 // changeJob applies a change to a job that has not started.
@@ -62,17 +62,17 @@ func (h *API) changeJob(ctx context.Context, j *queue.Job, c store.Change) error
 }
 
 // returnUnstarted returns a claimed job to the queue, if this node holds it and it has not started.
-func (h *API) returnUnstarted(ctx context.Context, j *queue.Job, only []queue.State) error {
-	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, only)
+func (h *API) returnUnstarted(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
+	return replaceStartedError(h.Pool.ReturnUnstarted(ctx, j.Seq), j, queue.VerbEdit, onlyStates)
 }
 
 // replaceStartedError replaces worker.ErrAttemptStarted by an error that the caller of a verb understands. It
 // returns other errors unchanged.
-func replaceStartedError(err error, j *queue.Job, v queue.Verb, only []queue.State) error {
+func replaceStartedError(err error, j *queue.Job, v queue.Verb, onlyStates []queue.State) error {
 	switch {
 	case !errors.Is(err, worker.ErrAttemptStarted):
 		return err
-	case len(only) > 0:
+	case len(onlyStates) > 0:
 		return store.ErrStateChanged
 	}
 	next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
@@ -84,9 +84,9 @@ func replaceStartedError(err error, j *queue.Job, v queue.Verb, only []queue.Sta
 
 // changeFunc returns a function that applies a change to a job. It is used for bulkVerb.apply.
 func (h *API) changeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
-	return func(ctx context.Context, j *queue.Job, only []queue.State) error {
+	return func(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
 		c := c
-		c.OnlyStates = only
+		c.OnlyStates = onlyStates
 		return h.changeJob(ctx, j, c)
 	}
 }
@@ -196,13 +196,13 @@ func (h *API) Remove(ctx context.Context, p control.Remove) (control.BulkResult,
 		method:           "rm",
 		remoteParams:     func(one control.Selection) any { return control.Remove{Selection: one, Force: p.Force} },
 		awaitsAttemptEnd: p.Force,
-		apply: func(ctx context.Context, j *queue.Job, only []queue.State) (err error) {
-			if p.Force && (len(only) == 0 || slices.Contains(only, queue.Processing)) {
-				if only, err = h.cancelLeased(ctx, j, only); err != nil {
+		apply: func(ctx context.Context, j *queue.Job, onlyStates []queue.State) (err error) {
+			if p.Force && (len(onlyStates) == 0 || slices.Contains(onlyStates, queue.Processing)) {
+				if onlyStates, err = h.cancelLeased(ctx, j, onlyStates); err != nil {
 					return err
 				}
 			}
-			return h.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, OnlyStates: only})
+			return h.changeJob(ctx, j, store.Change{Verb: queue.VerbRemove, OnlyStates: onlyStates})
 		},
 	})
 }
@@ -254,7 +254,8 @@ func (h *API) Requeue(ctx context.Context, p control.Selection) (control.BulkRes
 		&bulkVerb{method: "requeue", apply: h.requeue, awaitsAttemptEnd: true})
 }
 
-func (h *API) requeue(ctx context.Context, j *queue.Job, only []queue.State) error {
+// requeue ends the attempt of a running job and returns the job to the queue.
+func (h *API) requeue(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
 	held, err := h.Pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	switch {
 	case errors.Is(err, worker.ErrAttemptEnded):
@@ -263,7 +264,7 @@ func (h *API) requeue(ctx context.Context, j *queue.Job, only []queue.State) err
 		}
 	case err != nil || held || j.State == queue.Pending:
 		return err
-	case len(only) > 0:
+	case len(onlyStates) > 0:
 		return store.ErrStateChanged
 	}
 	next := ""
@@ -282,7 +283,7 @@ func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, err
 	return h.applyToJobs(ctx, p.Selection, []queue.State{queue.Processing}, &bulkVerb{
 		method:       "kill",
 		remoteParams: func(one control.Selection) any { return control.Kill{Selection: one, Signal: p.Signal} },
-		apply: func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		apply: func(ctx context.Context, j *queue.Job, onlyStates []queue.State) error {
 			if h.Pool.LeasedAttemptNumber(j.Seq) > 0 {
 				if err := h.Guard.Audit(ctx, "kill", queue.SignalText(number), j); err != nil {
 					return err
@@ -297,7 +298,7 @@ func (h *API) Kill(ctx context.Context, p control.Kill) (control.BulkResult, err
 			switch {
 			case err != nil || runs:
 				return err
-			case len(only) > 0:
+			case len(onlyStates) > 0:
 				return store.ErrStateChanged
 			}
 			return queue.Errorf(queue.CodeWrongState, "job %s is %s; only a running job can receive a signal", j.ID, j.State)
@@ -402,7 +403,7 @@ func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []
 
 // listRefs reads one page of references to the jobs that match a filter.
 func (h *API) listRefs(ctx context.Context, f store.Filter) (store.RefPage, error) {
-	return read(ctx, h.UserLimits, control.ClassManyJobs,
+	return readInSlot(ctx, h.UserLimits, control.ClassManyJobs,
 		func() (store.RefPage, error) { return h.Store.ListRefs(ctx, f) })
 }
 

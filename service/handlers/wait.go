@@ -69,7 +69,7 @@ type waitRequest struct {
 	peer        control.Peer
 	unfinished  []store.JobRef // jobs whose end was not reported yet, in the order of the request
 	anyReported bool
-	any         bool
+	any         bool // the request ends when the first job has ended
 	each        func(control.JobEndNotice) error
 }
 
@@ -128,13 +128,14 @@ func (w *waitRequest) reportEnded(ctx context.Context, changed []int64) error {
 	return nil
 }
 
+// isDone reports whether the request need not wait any longer.
 func (w *waitRequest) isDone() bool {
 	return len(w.unfinished) == 0 || w.any && w.anyReported
 }
 
 // rereadCompact takes a read slot, reads a job again and returns it without its large fields.
 func (h *API) rereadCompact(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := read(ctx, h.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return h.reread(ctx, old) })
+	j, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (queue.Job, error) { return h.reread(ctx, old) })
 	return compactJob(&j), err
 }
 
@@ -158,6 +159,7 @@ func (h *API) reread(ctx context.Context, old *queue.Job) (queue.Job, error) {
 	return j, err
 }
 
+// checkSameJob returns an error if j is not the job old, but another job that got the same id later.
 func checkSameJob(j, old *queue.Job) error {
 	if j.Seq != old.Seq {
 		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", old.ID)

@@ -16,12 +16,13 @@ import (
 
 // pendingWait is a call of Wait that runs in its own goroutine.
 type pendingWait struct {
-	reports chan string
+	reports chan string // ids of the reported jobs
 	result  control.WaitResult
 	err     error
-	done    chan struct{}
+	done    chan struct{} // closed when the call has returned; result and err are set then
 }
 
+// startWait starts a call of Wait.
 func (s *rig) startWait(ctx context.Context, p control.Wait) *pendingWait {
 	w := &pendingWait{reports: make(chan string, 2*control.MaxWaitIDs), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends
@@ -44,7 +45,7 @@ func (w *pendingWait) reportedIDs() (ids []string) {
 // A wait reports jobs when they end, and misses none. Jobs that ended before are reported in the order of the
 // request. One goroutine serves the wait, whatever the number of jobs.
 func TestWaitReportsEndedJobs(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", control.MaxWaitIDs)...)
 	jobs := s.claimJobs(t, control.MaxWaitIDs)
 	s.endJobs(t, jobs[:10], queue.Completed, queue.Attempt{})
@@ -80,7 +81,7 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 // A wait for any job ends once one job has ended, and reports the first such job in the order of the request. A
 // wait that times out reports the ended jobs and returns the ids of the other jobs.
 func TestWaitEnds(t *testing.T) {
-	s := newServiceWithStore(t)
+	s := newStoreRig(t)
 	s.enqueueJobs(t, namedJobs("j", 5)...)
 	jobs := s.claimJobs(t, 4)
 	ctx := asPeer(t, owner, control.RightRead)

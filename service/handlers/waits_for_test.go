@@ -54,7 +54,7 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 
 // Jobs that wait at gates of different kinds have different reasons, even if the gates have the same name.
 func TestGatesOfOneNameHaveTheirOwnReasons(t *testing.T) {
-	s := newRigWithStore(t, rigOptions{workers: "1"})
+	s := newStoreRigWith(t, rigOptions{workers: "1"})
 	locked, other := jobNamed("locked"), jobNamed("elsewhere")
 	locked.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "gpu1", Amount: 1}}
 	other.Demands = []queue.Demand{{Kind: queue.GateNode, Key: "gpu1", Amount: 1}}

@@ -75,8 +75,8 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	return w, err
 }
 
-// markUnavailableNode changes the reasons that say that a job may run only on a certain node, if no service is
-// running on that node.
+// markUnavailableNode handles reasons that say that a job may run only on a certain node. If no service is
+// running on this node, it changes the reason so that it says so.
 func (h *API) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
@@ -111,8 +111,8 @@ func (h *API) Simulate(ctx context.Context, p control.Simulate) (control.Simulat
 
 // These are the maximum numbers of jobs and edges in a tree of dependencies.
 const (
-	maxNodes = 1000
-	maxEdges = 20_000
+	maxTreeJobs  = 1000
+	maxTreeEdges = 20_000
 )
 
 // Tree implements control.API.
@@ -146,7 +146,7 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 					e = edge{l.Seq, seq}
 				}
 				if !seen[l.Seq] {
-					if len(v.Nodes) == maxNodes {
+					if len(v.Nodes) == maxTreeJobs {
 						v.More = true
 						continue
 					}
@@ -159,7 +159,7 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 				if known[e] {
 					continue
 				}
-				if v.More = v.More || len(v.Edges) == maxEdges; len(v.Edges) < maxEdges {
+				if v.More = v.More || len(v.Edges) == maxTreeEdges; len(v.Edges) < maxTreeEdges {
 					known[e] = true
 					v.Edges = append(v.Edges, control.TreeEdge{Parent: e.parent, Child: e.child, Condition: l.Condition.String(),
 						Status: dependencyTexts[l.Status]})
@@ -171,6 +171,7 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 	return v, nil
 }
 
+// dependencyTexts contains the texts of a reply for the status of a dependency.
 var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
 	store.Broken: "failed"}
 
@@ -205,7 +206,7 @@ func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.Ahea
 	order := h.Store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	index := map[int]int{}     // index in groups, by uid
-	turns := map[string]bool{} // users whose turn is earlier, so that a job of theirs with a lower rank starts before j
+	turns := map[string]bool{} // names of users that have a job that ranks after j but starts before it
 	for i := range list {
 		other := &list[i]
 		i, known := index[other.UID]

@@ -16,7 +16,7 @@ import (
 // If other jobs start before a job, the method why says how many, of which users, and why they start first.
 func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	const other, third = owner + 1, owner + 2
-	s := newServiceWithStore(t) // this service orders jobs by priority
+	s := newStoreRig(t) // this service orders jobs by priority
 	put := func(uid, n int, priority int64) {
 		drafts := make([]queue.Job, n)
 		for i := range drafts {
@@ -83,7 +83,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging,
 		AgingInterval: time.Minute},
 		{Scheduling: queue.ByAging, AgingUnit: queue.AgingByEnqueues}} {
-		s := newServiceWithStore(t)
+		s := newStoreRig(t)
 		if err := s.Store.SetOrder(t.Context(), order); err != nil {
 			t.Fatal(err)
 		}

@@ -68,8 +68,8 @@ type hookMaker struct {
 	Commands queue.HookCommands // commands in the settings, which run for all jobs
 	Webhooks map[string]config.Webhook
 	Account  worker.Account // account that hooks of the settings run as
-	// runAsSubmitter says that jobs run as their submitters. The setting hooks_user must then name the account
-	// that the hooks of the settings run as.
+	// runAsSubmitter says that jobs run as their submitters. The hooks of the settings then run as the account
+	// in the setting hooks_user or, if it is empty, as the service's own account.
 	runAsSubmitter bool
 }
 

@@ -19,7 +19,8 @@ import (
 
 const owner = 61300 // no account has this uid
 
-// newHooks returns the Hooks of an empty queue, whose store already creates the hooks that the settings define.
+// newHooks returns the Hooks for the given settings, with an empty store. ApplyHooks was called, so the store
+// creates the hooks that the settings define.
 func newHooks(t *testing.T, values map[string]string) *Hooks {
 	t.Helper()
 	k, err := settings.New(settings.Options{})
@@ -39,8 +40,8 @@ func newHooks(t *testing.T, values map[string]string) *Hooks {
 	return h
 }
 
-// runJob enqueues a job, claims it and records its outcome twice, as happens after a lost answer. It returns
-// the hook jobs that exist then.
+// runJob enqueues a job and claims it. It records twice, as after a lost answer, that the job has ended in the
+// state to. It returns the hook jobs that exist then.
 func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job {
 	t.Helper()
 	draft.UID, draft.State, draft.ExitCode, draft.MaxAttempts = owner, queue.Pending, -1, 1

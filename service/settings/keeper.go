@@ -45,8 +45,8 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	layers []config.Layer // in the order of the layer constants; guarded by mu
-	// startConfig holds the settings at the start, of which some take effect only at a start. It is nil before
-	// RecordStartConfig; guarded by mu.
+	// startConfig holds the settings with which the service started. Some settings take effect only at a start.
+	// It is nil before RecordStartConfig; guarded by mu.
 	startConfig *config.Config
 }
 

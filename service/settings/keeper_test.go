@@ -6,6 +6,8 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
+// newKeeper returns a Keeper with the given content of the settings file. A flag sets the number of workers to
+// 3.
 func newKeeper(t *testing.T, file map[string]string) *Keeper {
 	t.Helper()
 	k, err := New(Options{Flags: map[string]string{"workers": "3"}})

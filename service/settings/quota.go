@@ -51,9 +51,9 @@ func (q *Quota) NearQuotaBytes() int64 {
 // have used the freed space.
 const maxFreeQuotaTries = 3
 
-// RunWithinQuota executes a request that needs bytes of the quota of the user uid. If the quota is used up, it
-// removes inputs and outputs of that user's ended jobs and repeats the request. It removes nothing if the
-// request comes from another user.
+// RunWithinQuota executes a request that needs bytes of the quota of the user with this uid. If the quota is
+// used up, it removes inputs and outputs of that user's ended jobs and repeats the request. It removes nothing
+// if the request comes from another user.
 func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() error) error {
 	err := request()
 	for range maxFreeQuotaTries {
