@@ -29,7 +29,7 @@ var bytePromises = []promise{
 	{name: "attempt records count toward the byte quota", check: bytesOfAttempts},
 	{name: "when the quota is used up, a new attempt record replaces the oldest one",
 		check: newRecordReplacesOldestAtQuota},
-	{name: "TrimUserData removes inputs of completed and cancelled jobs, but not the jobs", check: trimUserDataRemovesInputs},
+	{name: "TrimUserData removes inputs of completed and cancelled jobs, not the jobs", check: trimUserDataRemovesInputs},
 	{name: "a job whose input was removed cannot run again", check: jobWithRemovedInputCannotRun},
 	{name: "staged jobs count toward the byte quota before the commit", check: bytesStaged},
 	{name: "schedules count toward the byte quota", check: bytesOfSchedules},
