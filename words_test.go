@@ -94,7 +94,7 @@ func TestPagesAvoidPhrases(t *testing.T) {
 // Comments, identifiers and strings in Go files contain few phrases that are hard to understand.
 func TestCodeAvoidsPhrases(t *testing.T) {
 	t.Parallel()
-	skip.Long(t, "takes long; make check runs it")
+	skip.IfShort(t, "takes long; make check runs it")
 	phrases, words, hits, byDir := avoidedPhrases(t), 0, 0, map[string]int{}
 	for file := range sources(t) {
 		raw, err := os.ReadFile(file)

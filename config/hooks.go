@@ -134,7 +134,7 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 // parseHookEvents parses a list of events and returns them as a set.
 func parseHookEvents(list []string) (set queue.HookEvents, err error) {
 	names := map[string]queue.HookEvents{}
-	for _, m := range queue.Hooks {
+	for _, m := range queue.AllHookEvents {
 		names[m.String()] = m
 	}
 	for _, name := range list {

@@ -161,7 +161,7 @@ func (s *Server) serveAdmitted(ctx context.Context, c *serverConn, err error) {
 		return
 	}
 	defer s.conns.remove(c)
-	endIfGone := c.cancelIfHungUp
+	endIfGone := c.cancelIfClosed
 	if _, isKnown := c.netConn.(identifiedConn); isKnown {
 		endIfGone = func() bool { return false } // a client in this process never hangs up first
 	}

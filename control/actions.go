@@ -158,7 +158,7 @@ func (r *Refusal) Err() *queue.Error {
 type RemovalCount struct {
 	Count      int  `json:"removed,omitempty"` // always sent, even if 0, except after a dry run
 	MatchCount *int `json:"matched,omitempty"` // after a dry run: the number of selected jobs
-	Total      int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
+	TotalJobs  int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
 }
 
 // MarshalJSON implements json.Marshaler. After a dry run it writes only MatchCount.

@@ -15,7 +15,7 @@ type AdminAPI interface {
 	// HookTest enqueues the job of a hook or webhook in the settings, so that users can test it. A hook is a
 	// command, and a webhook is an HTTP request, that a job's outcome causes. The job's input describes an
 	// invented job.
-	HookTest(ctx context.Context, p HookName) (EnqueueResult, error)
+	HookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error)
 	// Drain turns a drain on or off. During a drain no jobs start, even after a restart. Drain returns once no
 	// job can start any more. If a job can still start after a time limit, it returns an error that names the
 	// job or the node. The drain stays on even then.
@@ -36,9 +36,9 @@ type Cleanup struct {
 
 // BackupPiece is a piece of a backup. Before the first piece, a BackupPiece without bytes reports the progress.
 type BackupPiece struct {
-	Base64    []byte `json:"base64,omitempty"`
-	DoneBytes int64  `json:"done"` // number of bytes copied until now
-	Total     int64  `json:"of"`   // estimated total number of bytes
+	Base64     []byte `json:"base64,omitempty"`
+	DoneBytes  int64  `json:"done"` // number of bytes copied until now
+	TotalBytes int64  `json:"of"`   // estimated total number of bytes
 }
 
 // BackupEnd is the response to Backup: the size and the hash of all pieces together.
@@ -73,9 +73,9 @@ type Finding struct {
 	Advice  string `json:"next,omitempty"` // what the user can do about the problem
 }
 
-// HookName holds the parameters of the method hook.test: the name of a webhook in the settings, or of a hook in the
+// HookTestParams holds the parameters of the method hook.test: the name of a webhook in the settings, or of a hook in the
 // settings, such as on_dead.
-type HookName struct {
+type HookTestParams struct {
 	Name string `json:"name" rule:"nonEmpty,required"`
 }
 

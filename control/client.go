@@ -193,7 +193,7 @@ func (c *clientConn) isClosed() bool {
 		return false
 	}
 	defer c.readMu.Unlock()
-	return socket.HungUp(c.netConn)
+	return socket.IsClosedByPeer(c.netConn)
 }
 
 // readAll starts a goroutine that reads until the connection ends. The goroutine ends when the

@@ -152,7 +152,7 @@ func (c *Client) QueuePause(ctx context.Context, p QueuePause) (QueueList, error
 	return callMethod[QueueList](ctx, c, "queue.pause", p, false)
 }
 
-func (c *Client) QueueResume(ctx context.Context, p QueueName) (QueueList, error) {
+func (c *Client) QueueResume(ctx context.Context, p QueueResumeParams) (QueueList, error) {
 	return callMethod[QueueList](ctx, c, "queue.resume", p, true)
 }
 
@@ -200,27 +200,27 @@ func (c *Client) ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage
 	return callMethod[SchedulePage](ctx, c, "schedule.list", p, true)
 }
 
-func (c *Client) ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error) {
+func (c *Client) ScheduleShow(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error) {
 	return callMethod[ScheduleDetail](ctx, c, "schedule.show", p, true)
 }
 
 // ScheduleRemove implements API. The request is not repeated, because the second request would not find the
 // schedule.
-func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error) {
+func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
 	return callMethod[Schedule](ctx, c, "schedule.rm", p, false)
 }
 
-func (c *Client) SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error) {
+func (c *Client) SchedulePause(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
 	return callMethod[Schedule](ctx, c, "schedule.pause", p, true)
 }
 
-func (c *Client) ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error) {
+func (c *Client) ScheduleResume(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
 	return callMethod[Schedule](ctx, c, "schedule.resume", p, true)
 }
 
 // ScheduleRun implements API. The request is not repeated, because the second request would enqueue another
 // job.
-func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error) {
+func (c *Client) ScheduleRun(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error) {
 	return callMethod[EnqueueResult](ctx, c, "schedule.run", p, false)
 }
 
@@ -233,7 +233,7 @@ func (c *Client) NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error) {
 }
 
 // NodeRemove implements API. The request is not repeated, because the second request would not find the node.
-func (c *Client) NodeRemove(ctx context.Context, p NodeName) (NodeView, error) {
+func (c *Client) NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error) {
 	return callMethod[NodeView](ctx, c, "node.rm", p, false)
 }
 
@@ -246,7 +246,7 @@ func (c *Client) GateSet(ctx context.Context, p GateSet) (GateView, error) {
 }
 
 // HookTest implements API. The request is not repeated, because the second request would enqueue another job.
-func (c *Client) HookTest(ctx context.Context, p HookName) (EnqueueResult, error) {
+func (c *Client) HookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error) {
 	return callMethod[EnqueueResult](ctx, c, "hook.test", p, false)
 }
 
@@ -266,7 +266,7 @@ func (c *Client) ConfigList(ctx context.Context, p NoParams) (ConfigList, error)
 	return callMethod[ConfigList](ctx, c, "config.list", p, true)
 }
 
-func (c *Client) ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error) {
+func (c *Client) ConfigGet(ctx context.Context, p ConfigKeyParams) (ConfigValue, error) {
 	return callMethod[ConfigValue](ctx, c, "config.get", p, true)
 }
 
@@ -274,7 +274,7 @@ func (c *Client) ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error
 	return callMethod[ConfigValue](ctx, c, "config.set", p, true)
 }
 
-func (c *Client) ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error) {
+func (c *Client) ConfigUnset(ctx context.Context, p ConfigKeyParams) (ConfigValue, error) {
 	return callMethod[ConfigValue](ctx, c, "config.unset", p, true)
 }
 

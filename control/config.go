@@ -7,18 +7,18 @@ type ConfigAPI interface {
 	// ConfigList lists every setting.
 	ConfigList(ctx context.Context, p NoParams) (ConfigList, error)
 	// ConfigGet returns one setting.
-	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
+	ConfigGet(ctx context.Context, p ConfigKeyParams) (ConfigValue, error)
 	// ConfigSet stores the value of a setting. An environment variable or a command-line flag of the service
 	// overrides the stored value.
 	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)
 	// ConfigUnset removes the stored value of a setting. It returns the value that is now in effect.
-	ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error)
+	ConfigUnset(ctx context.Context, p ConfigKeyParams) (ConfigValue, error)
 	// Reload reads the settings file again.
 	Reload(ctx context.Context, p NoParams) (ReloadResult, error)
 }
 
-// ConfigKey holds the parameters of the methods config.get and config.unset: the name of a setting.
-type ConfigKey struct {
+// ConfigKeyParams holds the parameters of the methods config.get and config.unset: the name of a setting.
+type ConfigKeyParams struct {
 	Key string `json:"key" rule:"nonEmpty,required"`
 }
 

@@ -141,10 +141,10 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.activeChangedAt, c.activeRequests == 0 && !c.evicted
 }
 
-// cancelIfHungUp reports whether the client has closed the connection. If so, it cancels the connection's
+// cancelIfClosed reports whether the client has closed the connection. If so, it cancels the connection's
 // requests.
-func (c *serverConn) cancelIfHungUp() bool {
-	hungUpNow := socket.HungUp(c.netConn)
+func (c *serverConn) cancelIfClosed() bool {
+	hungUpNow := socket.IsClosedByPeer(c.netConn)
 	if hungUpNow {
 		c.cancelRequests()
 	}

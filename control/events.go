@@ -40,7 +40,7 @@ type Event struct {
 	ExitCode     *int64 `json:"exit_code,omitempty"`
 	Signal       int    `json:"signal,omitempty"`
 	Reason       string `json:"reason,omitempty"`
-	Output       bool   `json:"output,omitempty"` // the attempt has printed something
+	HasOutput    bool   `json:"output,omitempty"` // the attempt has printed something
 	User         string `json:"user,omitempty"`   // user who caused the event
 	Setting      string `json:"key,omitempty"`    // name of the setting
 	Value        string `json:"value,omitempty"`

@@ -43,7 +43,7 @@ type Reason struct {
 	Key    string `json:"key,omitempty"`  // cause, such as the key of a lock or the id of a job
 	Usage  *int   `json:"used,omitempty"` // how much of Limit is used now
 	Limit  *int   `json:"most,omitempty"` // limit that the job must wait for
-	At     Time   `json:"at"`             // when the reason ends, if known
+	EndsAt Time   `json:"at"`             // when the reason ends, if known
 	Text   string `json:"text"`           // explanation for the user
 	Advice string `json:"next"`           // what the user can do about it
 	// Nodes lists the nodes to which the reason applies. It is empty if the reason applies to all nodes, or if

@@ -73,35 +73,37 @@ func (noopAPI) DLQClear(context.Context, ClearParams) (r RemovalCount, err error
 func (noopAPI) QueueList(context.Context, QueueListParams) (l QueueList, err error) { return l, nil }
 func (noopAPI) QueueSet(context.Context, QueueSet) (v QueueView, err error)         { return v, nil }
 func (noopAPI) QueuePause(context.Context, QueuePause) (l QueueList, err error)     { return l, nil }
-func (noopAPI) QueueResume(context.Context, QueueName) (l QueueList, err error)     { return l, nil }
+func (noopAPI) QueueResume(context.Context, QueueResumeParams) (l QueueList, err error) {
+	return l, nil
+}
 func (noopAPI) QueueRemove(context.Context, QueueRemove) (l QueueList, err error) {
 	return l, nil
 }
-func (noopAPI) NodeList(context.Context, NodeListParams) (v NodeList, err error)    { return v, nil }
-func (noopAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)        { return v, nil }
-func (noopAPI) NodeRemove(context.Context, NodeName) (v NodeView, err error)        { return v, nil }
-func (noopAPI) GateList(context.Context, GateListParams) (v GateList, err error)    { return v, nil }
-func (noopAPI) GateSet(context.Context, GateSet) (v GateView, err error)            { return v, nil }
-func (noopAPI) WebStart(context.Context, WebStart) (v WebState, err error)          { return v, nil }
-func (noopAPI) WebStop(context.Context, NoParams) (v WebState, err error)           { return v, nil }
-func (noopAPI) WebOpen(context.Context, NoParams) (v WebLink, err error)            { return v, nil }
-func (noopAPI) HookTest(context.Context, HookName) (v EnqueueResult, err error)     { return v, nil }
-func (noopAPI) Tree(context.Context, Tree) (v TreeView, err error)                  { return v, nil }
-func (noopAPI) Simulate(context.Context, Simulate) (s SimulateResult, err error)    { return s, nil }
-func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error)             { return s, nil }
-func (noopAPI) Why(context.Context, WhyParams) (w Why, err error)                   { return w, nil }
-func (noopAPI) WorkerStart(context.Context, WorkerStart) (w WorkerCount, err error) { return w, nil }
+func (noopAPI) NodeList(context.Context, NodeListParams) (v NodeList, err error)      { return v, nil }
+func (noopAPI) NodeDrain(context.Context, NodeDrain) (v NodeView, err error)          { return v, nil }
+func (noopAPI) NodeRemove(context.Context, NodeRemoveParams) (v NodeView, err error)  { return v, nil }
+func (noopAPI) GateList(context.Context, GateListParams) (v GateList, err error)      { return v, nil }
+func (noopAPI) GateSet(context.Context, GateSet) (v GateView, err error)              { return v, nil }
+func (noopAPI) WebStart(context.Context, WebStart) (v WebState, err error)            { return v, nil }
+func (noopAPI) WebStop(context.Context, NoParams) (v WebState, err error)             { return v, nil }
+func (noopAPI) WebOpen(context.Context, NoParams) (v WebLink, err error)              { return v, nil }
+func (noopAPI) HookTest(context.Context, HookTestParams) (v EnqueueResult, err error) { return v, nil }
+func (noopAPI) Tree(context.Context, Tree) (v TreeView, err error)                    { return v, nil }
+func (noopAPI) Simulate(context.Context, Simulate) (s SimulateResult, err error)      { return s, nil }
+func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error)               { return s, nil }
+func (noopAPI) Why(context.Context, WhyParams) (w Why, err error)                     { return w, nil }
+func (noopAPI) WorkerStart(context.Context, WorkerStart) (w WorkerCount, err error)   { return w, nil }
 func (noopAPI) WorkerStop(context.Context, WorkerStop) (w WorkerCount, err error) {
 	return w, nil
 }
 func (noopAPI) WorkerScale(context.Context, WorkerScale) (w WorkerCount, err error) {
 	return w, nil
 }
-func (noopAPI) WorkerList(context.Context, NoParams) (w WorkerList, err error)  { return w, nil }
-func (noopAPI) ConfigList(context.Context, NoParams) (c ConfigList, err error)  { return c, nil }
-func (noopAPI) ConfigGet(context.Context, ConfigKey) (c ConfigValue, err error) { return c, nil }
-func (noopAPI) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error) { return c, nil }
-func (noopAPI) ConfigUnset(context.Context, ConfigKey) (c ConfigValue, err error) {
+func (noopAPI) WorkerList(context.Context, NoParams) (w WorkerList, err error)        { return w, nil }
+func (noopAPI) ConfigList(context.Context, NoParams) (c ConfigList, err error)        { return c, nil }
+func (noopAPI) ConfigGet(context.Context, ConfigKeyParams) (c ConfigValue, err error) { return c, nil }
+func (noopAPI) ConfigSet(context.Context, ConfigSet) (c ConfigValue, err error)       { return c, nil }
+func (noopAPI) ConfigUnset(context.Context, ConfigKeyParams) (c ConfigValue, err error) {
 	return c, nil
 }
 func (noopAPI) Drain(context.Context, Drain) (d DrainResult, err error)      { return d, nil }
@@ -115,19 +117,19 @@ func (noopAPI) ScheduleAdd(context.Context, ScheduleAdd) (d ScheduleDetail, err 
 func (noopAPI) ScheduleList(context.Context, ScheduleList) (p SchedulePage, err error) {
 	return p, nil
 }
-func (noopAPI) ScheduleShow(context.Context, ScheduleName) (d ScheduleDetail, err error) {
+func (noopAPI) ScheduleShow(context.Context, ScheduleNameParams) (d ScheduleDetail, err error) {
 	return d, nil
 }
-func (noopAPI) ScheduleRemove(context.Context, ScheduleName) (s Schedule, err error) {
+func (noopAPI) ScheduleRemove(context.Context, ScheduleNameParams) (s Schedule, err error) {
 	return s, nil
 }
-func (noopAPI) SchedulePause(context.Context, ScheduleName) (s Schedule, err error) {
+func (noopAPI) SchedulePause(context.Context, ScheduleNameParams) (s Schedule, err error) {
 	return s, nil
 }
-func (noopAPI) ScheduleResume(context.Context, ScheduleName) (s Schedule, err error) {
+func (noopAPI) ScheduleResume(context.Context, ScheduleNameParams) (s Schedule, err error) {
 	return s, nil
 }
-func (noopAPI) ScheduleRun(context.Context, ScheduleName) (e EnqueueResult, err error) {
+func (noopAPI) ScheduleRun(context.Context, ScheduleNameParams) (e EnqueueResult, err error) {
 	return e, nil
 }
 func (noopAPI) Events(_ context.Context, p Events, each func(Event) error) (e EventsEnd, err error) {

@@ -219,7 +219,7 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 		StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt), RunTimeMS: durationMillis(a.StartedAt, a.EndedAt),
 		ExitCode: exitCodeOrNil(a.ExitCode), Signal: queue.NonZeroPtr(a.Signal),
 		Reason: queue.NonZeroPtr(string(a.Reason)), Error: queue.NonZeroPtr(a.Error),
-		Counted: a.Counted, CPUMS: a.CPUTime.Milliseconds(), PeakRSS: a.PeakRSS,
+		Counted: a.Counted, CPUMS: a.CPUTime.Milliseconds(), PeakRSS: a.PeakRSSBytes,
 		PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, DroppedBytes: a.DroppedBytes,
 		ResultError: queue.NonZeroPtr(a.ResultError),
 	}
@@ -232,7 +232,7 @@ func ViewEvent(e *queue.Event) Event {
 		Seq: e.Seq, Time: Time(e.Time), Kind: string(e.Kind), ID: e.JobID, JobSeq: e.JobSeq, State: e.State.String(),
 		Attempt: e.Detail.Attempt, StartedAt: Time(e.Detail.StartedAt), Percent: e.Detail.Percent,
 		ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
-		Reason: string(e.Detail.Reason), Output: e.Detail.Output, Setting: e.Detail.Setting, Value: e.Detail.Value,
+		Reason: string(e.Detail.Reason), HasOutput: e.Detail.HasOutput, Setting: e.Detail.Setting, Value: e.Detail.Value,
 		Schedule: e.Detail.Schedule, OccurrenceAt: Time(e.Detail.OccurrenceAt), Count: e.Detail.Count,
 	}
 }

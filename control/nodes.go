@@ -10,7 +10,7 @@ type NodeAPI interface {
 	// error if jobs may still start on the node.
 	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
 	// NodeRemove deletes a node whose service is not running.
-	NodeRemove(ctx context.Context, p NodeName) (NodeView, error)
+	NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error)
 }
 
 // NodeView describes a node in an answer.
@@ -40,8 +40,8 @@ type NodeList struct {
 	Next  string     `json:"next,omitempty"`
 }
 
-// NodeName holds the parameters of the method node.rm: the name of a node.
-type NodeName struct {
+// NodeRemoveParams holds the parameters of the method node.rm: the name of a node.
+type NodeRemoveParams struct {
 	Name string `json:"name" rule:"name,required"`
 }
 

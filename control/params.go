@@ -176,6 +176,6 @@ func (s *Selection) logSubject() (ids []string, key string) { return s.AllIDs(),
 func (p *DLQRetry) logSubject() (ids []string, key string) {
 	return Selection{ID: p.ID, IDs: p.IDs}.AllIDs(), ""
 }
-func (p *Logs) logSubject() (ids []string, key string)      { return []string{string(p.ID)}, "" }
-func (p *ConfigSet) logSubject() (ids []string, key string) { return nil, p.Key }
-func (p *ConfigKey) logSubject() (ids []string, key string) { return nil, p.Key }
+func (p *Logs) logSubject() (ids []string, key string)            { return []string{string(p.ID)}, "" }
+func (p *ConfigSet) logSubject() (ids []string, key string)       { return nil, p.Key }
+func (p *ConfigKeyParams) logSubject() (ids []string, key string) { return nil, p.Key }

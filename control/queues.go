@@ -17,7 +17,7 @@ type QueueAPI interface {
 	// ends with QueueResume or at a given time.
 	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
 	// QueueResume ends the pause of a queue, or of all queues.
-	QueueResume(ctx context.Context, p QueueName) (QueueList, error)
+	QueueResume(ctx context.Context, p QueueResumeParams) (QueueList, error)
 	// QueueRemove deletes the settings of an empty queue.
 	QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error)
 }
@@ -128,12 +128,12 @@ type QueuePause struct {
 	All              bool     `json:"all,omitempty"`
 	Reason           string   `json:"reason,omitempty" rule:"reason"` // at most 256 bytes
 	Until            Time     `json:"until,omitzero"`
-	For              Duration `json:"for,omitempty" rule:"positiveDuration"`
+	Duration         Duration `json:"for,omitempty" rule:"positiveDuration"`
 	PauseRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or For
 }
 
-// QueueName holds the parameters of the method queue.resume: the name of one queue, or All for all queues.
-type QueueName struct {
+// QueueResumeParams holds the parameters of the method queue.resume: the name of one queue, or All for all queues.
+type QueueResumeParams struct {
 	Name string `json:"name,omitempty" rule:"queue"`
 	All  bool   `json:"all,omitempty"`
 }

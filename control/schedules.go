@@ -16,15 +16,15 @@ type ScheduleAPI interface {
 	// ScheduleList returns a page of schedules, sorted by name.
 	ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error)
 	// ScheduleShow returns a schedule with its next and latest occurrences (planned starts).
-	ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error)
+	ScheduleShow(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error)
 	// ScheduleRemove removes a schedule. It does not remove the schedule's jobs.
-	ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error)
+	ScheduleRemove(ctx context.Context, p ScheduleNameParams) (Schedule, error)
 	// SchedulePause stops a schedule from creating jobs. ScheduleResume lets it create jobs again;
 	// occurrences that passed during the pause do not count as missed.
-	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
-	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
+	SchedulePause(ctx context.Context, p ScheduleNameParams) (Schedule, error)
+	ScheduleResume(ctx context.Context, p ScheduleNameParams) (Schedule, error)
 	// ScheduleRun enqueues a job of a schedule now.
-	ScheduleRun(ctx context.Context, p ScheduleName) (EnqueueResult, error)
+	ScheduleRun(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error)
 }
 
 // ScheduleAdd holds the parameters of the method schedule.add, which adds a schedule. In JSON, its members and the
@@ -110,8 +110,8 @@ func scheduleSchema() schema {
 // single job.
 var excludedScheduleFields = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
 
-// ScheduleName holds the parameters of the methods that concern one schedule: the schedule's name.
-type ScheduleName struct {
+// ScheduleNameParams holds the parameters of the methods that concern one schedule: the schedule's name.
+type ScheduleNameParams struct {
 	Name string `json:"name" rule:"name,required"`
 }
 

@@ -215,7 +215,7 @@ func jobSchema(set *fieldSet) schema {
 	}
 	if set.isEdit {
 		s["minProperties"] = 1
-		s["dependentRequired"] = schema{queue.JointEditFields.Field: []string{queue.JointEditFields.With}}
+		s["dependentRequired"] = schema{queue.JointEditFields.Field: []string{queue.JointEditFields.RequiredField}}
 	}
 	setNonZero(s, schema{"allOf": rules})
 	return s

@@ -297,7 +297,7 @@ func (s *Server) awaitRequests(c *serverConn, calls *sync.WaitGroup) {
 		case <-done:
 			return
 		case <-time.After(hangUpInterval):
-			c.cancelIfHungUp()
+			c.cancelIfClosed()
 		}
 	}
 }

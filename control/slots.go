@@ -41,7 +41,7 @@ type UserLimits struct {
 func NewUserLimits() *UserLimits {
 	slots := fair.NewLimiter(slotBounds()...)
 	bounds := fair.ConnBounds{Requests: maxUserRequests, ConnRequests: maxConnRequests, Lists: maxUserListRequests,
-		Streams: MaxStreams, Bytes: maxUserBytes, FreeBytes: freeConnBytes, MaxWait: maxRoomWait}
+		Streams: MaxStreams, MaxBytes: maxUserBytes, FreeBytes: freeConnBytes, MaxWait: maxRoomWait}
 	return &UserLimits{
 		conns:   fair.NewConns(bounds, slots.Dispatch), // freed bytes may make room for an answer
 		helpers: fair.NewLimiter(fair.Bound{Max: maxUserHelpers}),

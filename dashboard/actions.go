@@ -455,7 +455,7 @@ func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, e
 	case "pause":
 		_, err = v.client.QueuePause(ctx, control.QueuePause{Name: name, Reason: r.PostFormValue("reason")})
 	case "resume":
-		_, err = v.client.QueueResume(ctx, control.QueueName{Name: name})
+		_, err = v.client.QueueResume(ctx, control.QueueResumeParams{Name: name})
 	default:
 		err = queue.Invalid("verb", "%q is not an action; use pause or resume", queue.Clip(r.PostFormValue("verb")))
 	}
@@ -464,7 +464,7 @@ func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, e
 
 // changeSchedule handles a form that pauses, resumes or runs a schedule.
 func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
-	name := control.ScheduleName{Name: r.PostFormValue("schedule")}
+	name := control.ScheduleNameParams{Name: r.PostFormValue("schedule")}
 	switch verb := r.PostFormValue("verb"); verb {
 	case "pause":
 		_, err = v.client.SchedulePause(ctx, name)

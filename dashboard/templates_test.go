@@ -184,7 +184,7 @@ func (f *fakeQueue) ScheduleList(context.Context, control.ScheduleList) (control
 	return page, err
 }
 
-func (f *fakeQueue) ScheduleShow(_ context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+func (f *fakeQueue) ScheduleShow(_ context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
 	d, err := answer[control.ScheduleDetail](f)
 	d.Paused = p.Name != "active"
 	return d, err

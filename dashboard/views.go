@@ -272,7 +272,7 @@ func schedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	}
 	var main schedulesData
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
-		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
+		d, err := v.client.ScheduleShow(ctx, control.ScheduleNameParams{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
 			continue // the schedule was removed in the meantime
 		}

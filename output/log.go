@@ -125,11 +125,11 @@ func (l *Log) Append(s Stream, at int64, p []byte) {
 	if m := l.masks[s]; m != nil {
 		p = m.process(p)
 	}
-	l.storeBytes(s, at, l.streams[s].completeCharacters(p))
+	l.storeWithinLimit(s, at, l.streams[s].completeCharacters(p))
 }
 
-// storeBytes stores bytes that end between two characters. The caller holds mu.
-func (l *Log) storeBytes(s Stream, at int64, p []byte) {
+// storeWithinLimit stores bytes that end between two characters. The caller holds mu.
+func (l *Log) storeWithinLimit(s Stream, at int64, p []byte) {
 	if len(p) == 0 {
 		return
 	}
@@ -369,7 +369,7 @@ func (l *Log) Close() {
 	defer l.mu.Unlock()
 	for s := range l.streams {
 		if st := &l.streams[s]; !l.closed && !l.discarded {
-			l.storeBytes(Stream(s), time.Now().UnixMilli(), l.flushIncomplete(Stream(s)))
+			l.storeWithinLimit(Stream(s), time.Now().UnixMilli(), l.flushIncomplete(Stream(s)))
 			l.alignTail(st)
 		}
 	}

@@ -167,9 +167,9 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return Invalid("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job",
 			j.Attempts)
 	}
-	depends := isPatched(JointEditFields.With)
+	depends := isPatched(JointEditFields.RequiredField)
 	if isPatched(JointEditFields.Field) && !depends {
-		return Invalid(JointEditFields.Field, "can only be changed together with field %s; set both", JointEditFields.With)
+		return Invalid(JointEditFields.Field, "can only be changed together with field %s; set both", JointEditFields.RequiredField)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands,
@@ -203,8 +203,8 @@ func (j *Job) setDueTime(edited *Job, given *Spec, patch map[string]json.RawMess
 // UneditableField is the only field that an edit cannot change.
 const UneditableField = "id"
 
-// JointEditFields says that an edit may contain Field only together with With.
-var JointEditFields = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
+// JointEditFields says that an edit may contain Field only together with RequiredField.
+var JointEditFields = struct{ Field, RequiredField string }{"on_dependency_failure", "depends_on"}
 
 // isNull reports whether a patch sets a field to null. value is nil if the patch does not contain the field.
 func isNull(value json.RawMessage) bool { return string(value) == "null" }

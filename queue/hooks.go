@@ -18,14 +18,14 @@ const (
 	IsHook           HookEvents = 1 << 7
 )
 
-// Hooks lists the events in the order in which their hook jobs are created.
-var Hooks = []HookEvents{HookCompleted, HookFailed, HookDead, HookEnded}
+// AllHookEvents lists the events in the order in which their hook jobs are created.
+var AllHookEvents = []HookEvents{HookCompleted, HookFailed, HookDead, HookEnded}
 
-// HookQueue is the queue of hook jobs. MaxHooks is the maximum number of waiting hook jobs of one user; further
+// HookQueue is the queue of hook jobs. MaxWaitingHookJobs is the maximum number of waiting hook jobs of one user; further
 // ones are not created.
 const (
-	HookQueue = "hooks"
-	MaxHooks  = 10_000
+	HookQueue          = "hooks"
+	MaxWaitingHookJobs = 10_000
 )
 
 // HookEventsOf returns the events that occur when a job enters a state. Failed must only be passed if an
@@ -49,7 +49,7 @@ func (h HookEvents) String() string { return h.choose("completed", "failed", "de
 
 // choose returns the text for one event. It takes the texts for all events, in the order of Hooks.
 func (h HookEvents) choose(texts ...string) string {
-	if i := slices.Index(Hooks, h); i >= 0 {
+	if i := slices.Index(AllHookEvents, h); i >= 0 {
 		return texts[i]
 	}
 	return ""
@@ -70,7 +70,7 @@ func (c *HookCommands) CommandFor(event HookEvents) string {
 
 // CommandEvents returns the set of events that have a command.
 func (c *HookCommands) CommandEvents() (set HookEvents) {
-	for _, event := range Hooks {
+	for _, event := range AllHookEvents {
 		if c.CommandFor(event) != "" {
 			set |= event
 		}

@@ -271,7 +271,7 @@ type Attempt struct {
 	Error        string
 	Counted      bool          // the attempt counts towards the job's MaxAttempts
 	CPUTime      time.Duration // user and system time of the ended processes
-	PeakRSS      int64         // bytes
+	PeakRSSBytes int64         // bytes
 	PeakTasks    int64         // highest number of concurrent processes and threads; 0 if unknown
 	Leftovers    int           // number of background processes that were ended
 	DroppedBytes int64         // bytes that were printed but not kept
@@ -373,7 +373,7 @@ type EventDetail struct {
 	ExitCode     *int64 `json:"exit_code,omitempty"`
 	Signal       int    `json:"signal,omitempty"`
 	Reason       Reason `json:"reason,omitempty"`
-	Output       bool   `json:"output,omitempty"`  // the attempt has printed something
+	HasOutput    bool   `json:"output,omitempty"`  // the attempt has printed something
 	Percent      *int   `json:"percent,omitempty"` // progress in percent
 	UID          *int   `json:"uid,omitempty"`     // user who caused the event
 	Setting      string `json:"key,omitempty"`     // name of the setting

@@ -82,7 +82,7 @@ func createAccountRunner(t *testing.T, base string, self startedProcess, jobs ..
 	defer table.Close()
 	for i, job := range jobs {
 		table.SetStarting(int64(i+1), wire.Lease{Seq: 1, Fence: int64(i + 1)}, 0)
-		table.SetForked(int64(i+1), job.pid, job.startedAt.UnixMilli())
+		table.SetProcess(int64(i+1), job.pid, job.startedAt.UnixMilli())
 	}
 	return dir
 }

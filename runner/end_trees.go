@@ -63,7 +63,7 @@ func EndTrees(dir string, leased []wire.Attempt) (e wire.RecoverReply, err error
 		}
 	}
 	for _, p := range stuck {
-		e.Survivors = append(e.Survivors, wire.Survivor{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
+		e.Survivors = append(e.Survivors, wire.RemainingProcess{PID: int64(p.PID), PGID: int64(p.PGID), Cookie: p.Cookie})
 	}
 	return e, nil
 }

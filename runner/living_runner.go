@@ -49,8 +49,8 @@ func readLivingTable(dir string) (t rundir.RunningTable, owner *uint32, err erro
 	return t, owner, err
 }
 
-// Kill kills the runner that uses a directory. It does nothing if the runner has ended.
-func Kill(dir string) error { return signalRunner(dir, process.Kill) }
+// KillByDir kills the runner that uses a directory. It does nothing if the runner has ended.
+func KillByDir(dir string) error { return signalRunner(dir, process.Kill) }
 
 // signalRunner calls send with the pid and start time of the living runner that uses a directory.
 func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {

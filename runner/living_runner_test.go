@@ -55,7 +55,7 @@ func TestFilesShowStartsOfUnresponsiveRunner(t *testing.T) {
 	putResult(t, j, leaseOf(2))
 	table.FreeSlot(2)
 	table.SetStarting(4, leaseOf(4), 7)
-	table.SetForked(4, 4711, 8)
+	table.SetProcess(4, 4711, 8)
 	hasProcess, ok := StartedAttempts(dir, []wire.Lease{leaseOf(1), leaseOf(2), leaseOf(3), leaseOf(4)})
 	want := map[wire.Lease]bool{leaseOf(1): false, leaseOf(2): true, leaseOf(4): true}
 	if !ok || !maps.Equal(hasProcess, want) {

@@ -47,8 +47,8 @@ func (l Location) External() bool { return l.SpawnSocket != "" && !l.SpawnsOwnAc
 // OwnedByRoot reports whether the runners run as root and start each job under that job's account.
 func (l Location) OwnedByRoot() bool { return l.External() && l.Account == "" }
 
-// Root returns the directory in which the runners for new jobs create their directories.
-func (l Location) Root() string {
+// NewRunnersDir returns the directory in which the runners for new jobs create their directories.
+func (l Location) NewRunnersDir() string {
 	if l.SpawnSocket != "" && l.Account != "" {
 		return filepath.Join(l.Dir, rundir.AccountDirPrefix+l.Account)
 	}
@@ -138,7 +138,7 @@ func (l Location) Spawn(alone bool) (dir string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot start a runner: %w", err)
 	}
-	return filepath.Join(l.Root(), name), nil
+	return filepath.Join(l.NewRunnersDir(), name), nil
 }
 
 // KillRunner kills an unresponsive runner with SIGKILL. It does not end the runner's jobs; Recover does
@@ -146,7 +146,7 @@ func (l Location) Spawn(alone bool) (dir string, err error) {
 // of root kills the runner.
 func (l Location) KillRunner(dir string) error {
 	if !l.External() {
-		return Kill(dir)
+		return KillByDir(dir)
 	}
 	name, err := filepath.Rel(l.Dir, dir)
 	if err == nil {
@@ -174,7 +174,7 @@ func (l Location) EndAllRunners(timeout time.Duration) (ended int, err error) {
 			continue // the runner has ended, so an error of signalRunner does not matter
 		}
 		err = errors.Join(err, signalErrs[dir])
-		if failed := Kill(dir); failed != nil {
+		if failed := KillByDir(dir); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}

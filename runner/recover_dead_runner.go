@@ -27,7 +27,7 @@ type RecoveryResult struct {
 	LeasesWithProcesses []wire.Lease
 	// StuckProcesses lists the processes that SIGKILL did not end. LeasesWithStuckProcesses contains the attempts in
 	// RunningAttempts to which these processes belong.
-	StuckProcesses           []wire.Survivor
+	StuckProcesses           []wire.RemainingProcess
 	LeasesWithStuckProcesses map[wire.Lease]bool
 }
 

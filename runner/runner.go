@@ -47,11 +47,11 @@ func WorkerName(dir string, slot int64) string {
 		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
 		return "lone-" + pid
 	}
-	return WorkerID(slot)
+	return SlotName(slot)
 }
 
-// WorkerID returns the name of the worker in a slot, for example "w3" for slot 3.
-func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
+// SlotName returns the name of the worker in a slot, for example "w3" for slot 3.
+func SlotName(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
 // OutputRef returns the name of the output file of a lease.
 func OutputRef(l wire.Lease) string {

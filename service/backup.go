@@ -95,7 +95,7 @@ func Restore(p config.Paths, file string, each func(done, total int64)) (done Re
 	if location, err := locationFromSettings(p); err != nil || location.URL != "" {
 		return done, cmp.Or(err, error(doctor.ErrNoFiles))
 	}
-	if err := statedir.Make(p.StateDir); err != nil {
+	if err := statedir.Create(p.StateDir); err != nil {
 		return done, err
 	}
 	lock, err := lockDir(p.StateDir)

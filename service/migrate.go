@@ -26,7 +26,7 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	if err != nil {
 		return done, err
 	}
-	if err := statedir.Make(o.Paths.StateDir); err != nil {
+	if err := statedir.Create(o.Paths.StateDir); err != nil {
 		return done, err
 	}
 	lock, err := lockDir(o.Paths.StateDir)

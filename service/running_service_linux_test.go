@@ -444,7 +444,7 @@ func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 		}
 		w.end()
 		w.start()
-		if v, err := w.ConfigGet(ctx, control.ConfigKey{Key: "priority"}); err != nil || v.Value != "7" {
+		if v, err := w.ConfigGet(ctx, control.ConfigKeyParams{Key: "priority"}); err != nil || v.Value != "7" {
 			w.Errorf("the setting: %+v, %v", v, err)
 		}
 		if after := w.waitForState("long", "processing"); *after.PID != *before.PID {

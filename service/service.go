@@ -117,7 +117,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	if err != nil {
 		return err
 	}
-	if err := statedir.Make(o.Paths.StateDir); err != nil {
+	if err := statedir.Create(o.Paths.StateDir); err != nil {
 		return err
 	}
 	lock, err := lockDir(o.Paths.StateDir)

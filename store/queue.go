@@ -53,13 +53,13 @@ const IdempotencyKeyRetention = 10 * time.Minute
 // draft is taken. If another job has the unique key of a draft, the receipt may contain that job's id instead;
 // see Found.
 type Receipt struct {
-	IDs       []string
-	Seqs      []int64
-	Found     []bool   // Found[i] means that IDs[i] is the id of an older job; nil if all jobs are new
-	NewQueues []string `json:"Begun"` // names of the queues that the request has created
-	Duplicate bool
-	Staged    bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them
-	Batch     int64 // the argument for ApplyBatch, if Staged
+	IDs        []string
+	Seqs       []int64
+	IsExisting []bool   // Found[i] means that IDs[i] is the id of an older job; nil if all jobs are new
+	NewQueues  []string `json:"Begun"` // names of the queues that the request has created
+	Duplicate  bool
+	Staged     bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them
+	Batch      int64 // the argument for ApplyBatch, if Staged
 }
 
 // Change is a change of a job that a user requests.

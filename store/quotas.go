@@ -49,9 +49,9 @@ const QuotaErrorField = "max_bytes_per_user"
 
 // QuotaError is the error for a request that needs more bytes than a user may still use. It wraps a queue.Error.
 type QuotaError struct {
-	// UsedBytes are in use, Limit is the total that is allowed, and the request needs NeededBytes in addition.
-	UsedBytes, Limit, NeededBytes int64
-	rejection                     *queue.Error
+	// UsedBytes are in use, LimitBytes is the total that is allowed, and the request needs NeededBytes in addition.
+	UsedBytes, LimitBytes, NeededBytes int64
+	rejection                          *queue.Error
 }
 
 // Error returns the message of the queue.Error.
@@ -66,7 +66,7 @@ func NewQuotaError(used, limit, added int64) error {
 		"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, "+
 		"or ask an admin to raise the limit", used, limit, added)
 	return &QuotaError{
-		UsedBytes: used, Limit: limit, NeededBytes: added,
+		UsedBytes: used, LimitBytes: limit, NeededBytes: added,
 		rejection: &queue.Error{Code: queue.CodeQueueFull, Field: QuotaErrorField, Message: message},
 	}
 }

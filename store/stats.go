@@ -89,8 +89,8 @@ func BucketUpperBound(k int) float64 { return math.Exp2(float64(k+FirstBucketInd
 
 // Histogram counts durations in exponential buckets.
 type Histogram struct {
-	Counts [BucketCount]int64 // number of durations in each bucket
-	Sum    int64              // sum of all durations in milliseconds
+	Counts    [BucketCount]int64 // number of durations in each bucket
+	SumMillis int64              // sum of all durations in milliseconds
 }
 
 // maxObservedDuration is the highest duration that is counted. Longer durations are counted with this value.
@@ -99,7 +99,7 @@ const maxObservedDuration = 34 * 24 * time.Hour
 // Observe counts one duration, truncated to milliseconds. A negative duration counts as 0.
 func (h *Histogram) Observe(d time.Duration) {
 	d = min(max(0, d.Truncate(time.Millisecond)), maxObservedDuration)
-	h.Sum += d.Milliseconds()
+	h.SumMillis += d.Milliseconds()
 	k := 0
 	if d > 0 {
 		k = int(math.Ceil(2*math.Log2(d.Seconds()))) - FirstBucketIndex
@@ -108,7 +108,7 @@ func (h *Histogram) Observe(d time.Duration) {
 }
 
 func (h *Histogram) add(g *Histogram) {
-	h.Sum += g.Sum
+	h.SumMillis += g.SumMillis
 	for k, n := range g.Counts {
 		h.Counts[k] += n
 	}
@@ -152,7 +152,7 @@ func (h *Histogram) Append(b []byte) []byte {
 			continue
 		}
 		if !started {
-			b, started = binary.AppendUvarint(b, uint64(h.Sum)), true
+			b, started = binary.AppendUvarint(b, uint64(h.SumMillis)), true
 		}
 		b = binary.AppendUvarint(binary.AppendUvarint(b, empty), uint64(n))
 		empty = 0
@@ -173,7 +173,7 @@ func ParseHistogram(b []byte) (h Histogram) {
 		return v
 	}
 	if len(b) > 0 {
-		h.Sum = int64(next(math.MaxInt64))
+		h.SumMillis = int64(next(math.MaxInt64))
 	}
 	for k := 0; len(b) > 0; k++ {
 		if k += int(next(BucketCount)); k < BucketCount {

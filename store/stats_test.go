@@ -26,8 +26,8 @@ func TestBuckets(t *testing.T) {
 		whole := min(max(0, d.Truncate(time.Millisecond)), maxObservedDuration)
 		if s := whole.Seconds(); k < 0 || k > 0 && s <= BucketUpperBound(k-1) || k < BucketCount-1 &&
 			s > BucketUpperBound(k) ||
-			h.Sum != whole.Milliseconds() {
-			t.Errorf("%v is in bucket %d, with the sum %d", d, k, h.Sum)
+			h.SumMillis != whole.Milliseconds() {
+			t.Errorf("%v is in bucket %d, with the sum %d", d, k, h.SumMillis)
 		}
 	}
 }

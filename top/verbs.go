@@ -48,7 +48,7 @@ func verbs() []verb {
 		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), eachNameAction(control.API.QueuePause,
 			func(name string) control.QueuePause { return control.QueuePause{Name: name} })},
 		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), eachNameAction(control.API.QueueResume,
-			func(name string) control.QueueName { return control.QueueName{Name: name} })},
+			func(name string) control.QueueResumeParams { return control.QueueResumeParams{Name: name} })},
 		{"p", "pause", "schedule", "paused", "schedule.pause", false, scheduleWith(false),
 			eachNameAction(control.API.SchedulePause, scheduleName)},
 		{"p", "resume", "schedule", "resumed", "schedule.resume", false, scheduleWith(true),
@@ -108,7 +108,9 @@ func eachNameAction[P, R any](
 }
 
 // scheduleName returns the parameters of a method for the schedule with a name.
-func scheduleName(name string) control.ScheduleName { return control.ScheduleName{Name: name} }
+func scheduleName(name string) control.ScheduleNameParams {
+	return control.ScheduleNameParams{Name: name}
+}
 
 func addWorker(ctx context.Context, c Client, _ *act) (control.BulkResult, error) {
 	_, err := c.WorkerStart(ctx, control.WorkerStart{})

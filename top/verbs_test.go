@@ -21,7 +21,7 @@ type fakeControls struct {
 
 var errRejected = errors.New("rejected")
 
-func (c *fakeControls) ScheduleRun(_ context.Context, p control.ScheduleName) (control.EnqueueResult, error) {
+func (c *fakeControls) ScheduleRun(_ context.Context, p control.ScheduleNameParams) (control.EnqueueResult, error) {
 	if p.Name == c.rejectedSchedule {
 		return control.EnqueueResult{}, errRejected
 	}

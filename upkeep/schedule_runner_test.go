@@ -384,8 +384,8 @@ func TestDueOccurrenceMakesRoom(t *testing.T) {
 	r := newRecurringJobs("", nil)
 	r.UserLimits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoomInQuota = func(ctx context.Context, uid int, full *store.QuotaError) bool {
-		_, err := s.TrimUserData(ctx, uid, full.Limit-full.NeededBytes)
-		return err == nil && s.UserBytes(uid) <= full.Limit-full.NeededBytes
+		_, err := s.TrimUserData(ctx, uid, full.LimitBytes-full.NeededBytes)
+		return err == nil && s.UserBytes(uid) <= full.LimitBytes-full.NeededBytes
 	}
 	withUpkeep(t, r, func(is *memstore.Store) {
 		s = is

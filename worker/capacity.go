@@ -59,7 +59,7 @@ func (p *Pool) stuckWorkerCountOfLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.Dir):
 		return len(conn.stuckAttempts)
-	case filepath.Dir(conn.Dir) != p.cfg.RunnerLocation.Root():
+	case filepath.Dir(conn.Dir) != p.cfg.RunnerLocation.NewRunnersDir():
 		return 0
 	}
 	return min(len(conn.stuckAttempts), max(p.wantedWorkers-1, 0))

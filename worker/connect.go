@@ -133,7 +133,7 @@ func (p *Pool) contactsFor(dirs, recorded []string, maxAssignedSeq int64) (list 
 		c := &runnerContact{dir: dir, origin: contactFound, maxAssignedSeq: maxAssignedSeq, tryingSince: time.Now()}
 		if runner.HasSwitchedAccount(dir) && !slices.Contains(recorded, dir) {
 			c.origin = contactUnknown
-			if unknown++; unknown > maxUnknownRunners || filepath.Dir(dir) != p.cfg.RunnerLocation.Root() {
+			if unknown++; unknown > maxUnknownRunners || filepath.Dir(dir) != p.cfg.RunnerLocation.NewRunnersDir() {
 				continue
 			}
 		}

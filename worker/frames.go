@@ -137,7 +137,7 @@ func (p *Pool) settlementLocked(h *lease, r *wire.Result, dir string) store.Sett
 	a := queue.Attempt{
 		Fence: r.Fence, Worker: runner.WorkerName(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
 		StartedAt: queue.Millis(r.StartedAtMillis), EndedAt: queue.Millis(r.EndedAtMillis),
-		ExitCode: r.ExitCode, Signal: int(r.Signal), CPUTime: r.CPU, PeakRSS: r.PeakRSSBytes, PeakTasks: r.PeakTasks,
+		ExitCode: r.ExitCode, Signal: int(r.Signal), CPUTime: r.CPU, PeakRSSBytes: r.PeakRSSBytes, PeakTasks: r.PeakTasks,
 		Leftovers: int(r.Leftovers), DroppedBytes: r.DroppedBytes, Output: r.Output, OutputRef: r.OutputRef,
 	}
 	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {

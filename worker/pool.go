@@ -358,7 +358,7 @@ func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
 		}
 	}
 	for slot := int64(1); len(list) < p.wantedWorkers; slot++ {
-		if id := runner.WorkerID(slot); !busy[id] {
+		if id := runner.SlotName(slot); !busy[id] {
 			list = append(list, WorkerStatus{ID: id, LastHeartbeat: time.Now(), Paused: p.allPaused})
 		}
 	}

@@ -86,7 +86,7 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 				"and the service is connecting to one; if this lasts, see: queuectl doctor")
 		}
 	}
-	if root == p.cfg.RunnerLocation.Root() && !p.stopping {
+	if root == p.cfg.RunnerLocation.NewRunnersDir() && !p.stopping {
 		return nil, errors.New("this runner is dead; only another runner can end the remaining processes of its jobs, and " +
 			"the service waits until one has started; if this lasts, see: queuectl doctor")
 	}
@@ -254,7 +254,7 @@ func (p *Pool) endStrayProcesses(ctx context.Context, leased []wire.Attempt, del
 	alive []wire.Lease, ok bool,
 ) {
 	for wait := contactRetryMin; sleepOrDone(ctx, delay); wait = min(2*wait, contactRetryMax) {
-		if recoverer, err := p.recovererFor(p.cfg.RunnerLocation.Root()); err == nil {
+		if recoverer, err := p.recovererFor(p.cfg.RunnerLocation.NewRunnersDir()); err == nil {
 			if r, err := p.recoverVia(ctx, recoverer, "", nil, leased); err == nil {
 				return r.LeasesWithProcesses, true
 			}

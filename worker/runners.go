@@ -105,7 +105,7 @@ func (r *runners) removeLocked(conn *runnerConn) {
 // process.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.HelloReply.Version == r.cfg.Version && !runner.IsIsolated(c.Dir) &&
-		filepath.Dir(c.Dir) == r.cfg.RunnerLocation.Root() && r.cfg.RunnerLocation.HasTmpdir(c.Dir)
+		filepath.Dir(c.Dir) == r.cfg.RunnerLocation.NewRunnersDir() && r.cfg.RunnerLocation.HasTmpdir(c.Dir)
 }
 
 // lacksCurrentLocked reports whether a runner for new jobs must be started, because none exists and none is

@@ -69,7 +69,7 @@ func TestResultMayNameOnlyItsOwnOutput(t *testing.T) {
 
 // Sockets of runners that never answer do not delay the pool: the pool is ready without them and runs jobs.
 func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	for i := range 12 {

@@ -175,8 +175,8 @@ func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, total int
 			j := &grant.Jobs[i]
 			report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
 				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711,
-					CPUTime: time.Millisecond,
-					PeakRSS: 1 << 20, Counted: true},
+					CPUTime:      time.Millisecond,
+					PeakRSSBytes: 1 << 20, Counted: true},
 				Decision: queue.Decision{State: queue.Completed, RecordsAttempt: true, UsesAttempt: true}})
 		}
 	}

@@ -86,7 +86,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 	// refuse reports a failed start to the service. It does nothing if the service did not send a request.
 	refuse := func(error) {}
 	if r.readsRequest {
-		grant, err := launcher.Accept(a.Dir, r.policyFile, r.serviceUnit != "")
+		grant, err := launcher.HandleSpawnRequest(a.Dir, r.policyFile, r.serviceUnit != "")
 		if err != nil {
 			return err
 		}
@@ -161,5 +161,5 @@ func runLauncher(ctx context.Context, dir, service, policy string, log *slog.Log
 	}
 	// Ignore signals, because the launcher ends when its service ends.
 	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
-	return launcher.Launch(ctx, []string{self, "runner"}, dir, policy, u, g, log)
+	return launcher.RunLauncher(ctx, []string{self, "runner"}, dir, policy, u, g, log)
 }

@@ -30,7 +30,7 @@ type ConnBounds struct {
 	ConnRequests int64         // maximum number of requests in progress on one connection
 	Lists        int64         // maximum number of requests in progress that list or change many jobs
 	Streams      int64         // maximum number of streams
-	Bytes        int64         // maximum bytes of lines and answers, without FreeBytes
+	MaxBytes     int64         // maximum bytes of lines and answers, without FreeBytes
 	FreeBytes    int64         // number of bytes of each connection that do not count towards Bytes
 	MaxWait      time.Duration // how long a request waits for room within the bounds
 }
@@ -41,7 +41,7 @@ func NewConns(bounds ConnBounds, onBytesFreed func()) *Conns {
 	perUser := func(n int64) *Limiter { return NewLimiter(Bound{Max: n}) }
 	return &Conns{bounds: bounds, onBytesFreed: onBytesFreed, requests: perUser(bounds.Requests),
 		lists: perUser(bounds.Lists), streams: perUser(bounds.Streams), connRequests: perUser(bounds.ConnRequests),
-		bytes: perUser(bounds.Bytes), growingLines: perUser(1)}
+		bytes: perUser(bounds.MaxBytes), growingLines: perUser(1)}
 }
 
 // SetUnlimitedBytes turns the bound on bytes off if unlimited is true, and on otherwise. The server turns it
@@ -139,7 +139,7 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 	c.AddBytes(-int(n))
 	c.EndLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
-		"user; try again when your other commands have received their answers, or send less at a time", c.conns.bounds.Bytes)
+		"user; try again when your other commands have received their answers, or send less at a time", c.conns.bounds.MaxBytes)
 }
 
 // EndLine must be called at the end of each line. It lets another line of the user exceed FreeBytes.

@@ -25,7 +25,7 @@ const (
 
 func newConns() *Conns {
 	return NewConns(ConnBounds{Requests: userRequests, ConnRequests: connRequests, Lists: userLists,
-		Streams: userStreams, Bytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}, func() {})
+		Streams: userStreams, MaxBytes: userBytes, FreeBytes: connBytes, MaxWait: maxRoomWait}, func() {})
 }
 
 // wantNoConns checks that nothing is in use and no request waits.

@@ -100,11 +100,11 @@ func isIDMapped(file string, id int64) bool {
 }
 
 // CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
-// For that, HungUp must detect the end of a connection that no goroutine reads.
+// For that, IsClosedByPeer must detect the end of a connection that no goroutine reads.
 const CallerMayRead = true
 
-// HungUp reports whether the other end has closed the connection in both directions.
-func HungUp(c net.Conn) bool {
+// IsClosedByPeer reports whether the other end has closed the connection in both directions.
+func IsClosedByPeer(c net.Conn) bool {
 	gone := false
 	err := withSocketFD(c, func(fd int) error {
 		fds := []unix.PollFd{{Fd: int32(fd)}}

@@ -112,7 +112,7 @@ func TestPeerIsTheConnectingProcess(t *testing.T) {
 	l.SetDeadline(time.Time{})
 }
 
-// Signals to this process do not make HungUp report a connected client as gone. Go's runtime sends many signals
+// Signals to this process do not make IsClosedByPeer report a connected client as gone. Go's runtime sends many signals
 // to its own process.
 func TestSignalsDoNotLookLikeHangUps(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocket(t), Net: "unix"})
@@ -143,7 +143,7 @@ func TestSignalsDoNotLookLikeHangUps(t *testing.T) {
 		}
 	})
 	for i := range 300_000 {
-		if HungUp(c) {
+		if IsClosedByPeer(c) {
 			t.Errorf("check %d says that the peer is gone", i)
 			break
 		}

@@ -19,5 +19,5 @@ func PeerOf(net.Conn) (Peer, error) {
 // CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
 const CallerMayRead = false
 
-// HungUp always returns false, because this operating system reports a closed connection only to a reader.
-func HungUp(net.Conn) bool { return false }
+// IsClosedByPeer always returns false, because this operating system reports a closed connection only to a reader.
+func IsClosedByPeer(net.Conn) bool { return false }

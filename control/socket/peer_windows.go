@@ -34,5 +34,5 @@ func PeerOf(c net.Conn) (Peer, error) {
 // CallerMayRead says whether a caller of the client reads the connection itself while it waits for an answer.
 const CallerMayRead = false
 
-// HungUp reports whether the other end has closed the pipe.
-func HungUp(c net.Conn) bool { return pipe.HungUp(c) }
+// IsClosedByPeer reports whether the other end has closed the pipe.
+func IsClosedByPeer(c net.Conn) bool { return pipe.IsClosedByPeer(c) }

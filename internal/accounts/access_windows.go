@@ -76,7 +76,7 @@ func CheckDirAccess(path, subject, alternative string, sd *windows.SECURITY_DESC
 	}
 	if !trusted {
 		return fmt.Errorf(`%s belongs to %s; %s, or run in an elevated prompt: icacls "%s" /setowner *S-1-5-32-544`,
-			subject, NameOf(owner), alternative, path)
+			subject, AccountName(owner), alternative, path)
 	}
 	others, err := OtherAccountsWithRights(sd, WriteRights, 0)
 	if err == nil && len(others) > 0 {
@@ -120,7 +120,7 @@ func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACC
 		}
 		sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart))
 		if !sid.Equals(owner) && !isTrustedAccount(sid, me.User.Sid) && !isOwnerSID(sid) {
-			others = append(others, NameOf(sid))
+			others = append(others, AccountName(sid))
 		}
 	}
 	return others, nil
@@ -132,8 +132,8 @@ func isOwnerSID(sid *windows.SID) bool {
 	return sid.IsWellKnown(windows.WinCreatorOwnerSid) || sid.IsWellKnown(windows.WinCreatorOwnerRightsSid)
 }
 
-// NameOf returns the name of an account, or its SID if it has no name.
-func NameOf(sid *windows.SID) string {
+// AccountName returns the name of an account, or its SID if it has no name.
+func AccountName(sid *windows.SID) string {
 	name, domain, _, err := sid.LookupAccount("")
 	if err != nil {
 		return sid.String()

@@ -17,7 +17,7 @@ import (
 )
 
 // bulkFunc is a client method that acts on all jobs of a selection.
-type bulkFunc = Method[control.Selection, control.BulkResult]
+type bulkFunc = ClientMethod[control.Selection, control.BulkResult]
 
 func retryVerb(a *App) *cobra.Command {
 	var only bool
@@ -129,7 +129,7 @@ func clearVerb(a *App) *cobra.Command {
 
 // clearCommand builds a command that removes all jobs of one kind, or those of a batch. what names the kind in
 // messages.
-func (a *App) clearCommand(short, what string, do Method[control.ClearParams, control.RemovalCount]) *cobra.Command {
+func (a *App) clearCommand(short, what string, do ClientMethod[control.ClearParams, control.RemovalCount]) *cobra.Command {
 	var p control.ClearParams
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: ExactArgs(0, "no arguments"),

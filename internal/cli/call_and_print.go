@@ -106,18 +106,18 @@ func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client
 	return a.ReadClient(ctx)
 }
 
-// Method is a method of the client that sends one request.
-type Method[P, R any] = func(*control.Client, context.Context, P) (R, error)
+// ClientMethod is a method of the client that sends one request.
+type ClientMethod[P, R any] = func(*control.Client, context.Context, P) (R, error)
 
 // CallAndPrint calls a method of the chosen service. It prints the reply as JSON if the user asked for JSON,
 // otherwise with the function print.
-func CallAndPrint[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
+func CallAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P, print func(R) error) error {
 	return a.WithClient(func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })
 }
 
 // RequestVerb returns a command without arguments that sends one request and prints the reply. Flags may set
 // the parameters *p of the request.
-func RequestVerb[P, R any](a *App, use, short string, method Method[P, R], p *P, print func(R) error) *cobra.Command {
+func RequestVerb[P, R any](a *App, use, short string, method ClientMethod[P, R], p *P, print func(R) error) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return CallAndPrint(cmd.Context(), a, method, *p, print) },
@@ -126,7 +126,7 @@ func RequestVerb[P, R any](a *App, use, short string, method Method[P, R], p *P,
 
 // NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. what
 // describes the argument in errors, for example "the name of a node".
-func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, method Method[P, R], p *P,
+func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, method ClientMethod[P, R], p *P,
 	print func(R) error) *cobra.Command {
 	cmd := RequestVerb(a, use, short, method, p, print)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -167,13 +167,13 @@ func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
 
 // ReadAndPrint is CallAndPrint for commands that only read. Such commands can also read the directory
 // of a private run that has no running service.
-func ReadAndPrint[P, R any](ctx context.Context, a *App, method Method[P, R], p P, print func(R) error) error {
+func ReadAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P, print func(R) error) error {
 	a.MissingIsEmpty = true
 	return a.WithReader(ctx, false, func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })
 }
 
 // CallAndPrintWith is like CallAndPrint, but uses a client that is already connected.
-func CallAndPrintWith[P, R any](ctx context.Context, a *App, c *control.Client, method Method[P, R], p P,
+func CallAndPrintWith[P, R any](ctx context.Context, a *App, c *control.Client, method ClientMethod[P, R], p P,
 	print func(R) error) error {
 	got, err := method(c, ctx, p)
 	switch {

@@ -170,7 +170,7 @@ func (a *App) enqueueSource(ctx context.Context, m *input.Source, common *queue.
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
-		in = up.Source.Track(f)
+		in = up.ReadProgress.Track(f)
 	}
 	// If no flag changes a field of the jobs, send each job of the file unchanged.
 	plain := m.File != "" && len(common.GivenFields()) == 0

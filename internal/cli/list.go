@@ -145,7 +145,7 @@ const watchOverheadLines = 4
 
 // rowsInWindow returns how many of the given number of rows fit on the terminal, at least 1.
 func (a *App) rowsInWindow(rows int) int {
-	if height := term.Lines(a.Stdout); height > 0 {
+	if height := term.TerminalLines(a.Stdout); height > 0 {
 		return max(1, min(rows, height-watchOverheadLines))
 	}
 	return rows

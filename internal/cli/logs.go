@@ -281,7 +281,7 @@ func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 		}
 		return nil
 	}
-	if ended && !e.Output || !ended && len(q.liveSlots) == cap(q.liveSlots) {
+	if ended && !e.HasOutput || !ended && len(q.liveSlots) == cap(q.liveSlots) {
 		return nil
 	}
 	j, err := q.r.c.Show(ctx, control.Show{ID: control.JobID(e.ID), WithoutEnv: true})

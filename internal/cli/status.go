@@ -131,7 +131,7 @@ const (
 
 // screenRows returns how many rows to request for each part of the screen.
 func (a *App) screenRows() int {
-	height := term.Lines(a.Stdout)
+	height := term.TerminalLines(a.Stdout)
 	if height == 0 {
 		return nonTerminalRows
 	}
@@ -197,7 +197,7 @@ func (p *screenPrinter) print() error {
 	if p.service != "" {
 		counts = append(counts, p.service)
 	}
-	if height, width := term.Lines(p.a.Stdout), term.Columns(p.a.Stdout); height > 0 {
+	if height, width := term.TerminalLines(p.a.Stdout), term.TerminalColumns(p.a.Stdout); height > 0 {
 		if height <= lowWindowHeight {
 			gap = ""
 		}
@@ -302,7 +302,7 @@ func (p *screenPrinter) sections() []section {
 	for i := range s.Paused[:min(len(s.Paused), maxPausedQueueLines)] {
 		q := &s.Paused[i]
 		next.footerLines = append(next.footerLines, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePauseText(q),
-			present.WaitText(present.PlainNumber(q.Waiting))))
+			present.WaitingText(present.PlainNumber(q.Waiting))))
 	}
 	next.hiddenRows, next.moreText = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)),
 		": queuectl list -s waiting"

@@ -49,7 +49,7 @@ func (l RotatingFile) rotate() {
 
 // Open opens the log of a background service. It rotates a log that is larger than maxLogBytes.
 func Open(path string) (*os.File, error) {
-	if err := statedir.Make(filepath.Dir(path)); err != nil {
+	if err := statedir.Create(filepath.Dir(path)); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -266,8 +266,8 @@ func AccessDescriptor(clients ...*windows.SID) string {
 	return b.String()
 }
 
-// HungUp reports whether the other end of a pipe is closed.
-func HungUp(c net.Conn) bool {
+// IsClosedByPeer reports whether the other end of a pipe is closed.
+func IsClosedByPeer(c net.Conn) bool {
 	p, isPipe := c.(*conn)
 	if !isPipe {
 		return true

@@ -100,7 +100,7 @@ func takeOverName(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle,
 	}
 	owner, err := ownerOf(h)
 	if err == nil && !isTrustedAccount(owner) {
-		err = fmt.Errorf("the account %s owns it: %w", accounts.NameOf(owner), windows.ERROR_ACCESS_DENIED)
+		err = fmt.Errorf("the account %s owns it: %w", accounts.AccountName(owner), windows.ERROR_ACCESS_DENIED)
 	}
 	if err == nil {
 		err = setAccess(h, sd)

@@ -188,10 +188,10 @@ func TestIdentity(t *testing.T) {
 	if !own || owner.PID != os.Getpid() {
 		t.Errorf("the server is %+v (%s), want %+v", owner, owner.User, self)
 	}
-	if HungUp(server) {
+	if IsClosedByPeer(server) {
 		t.Error("the client has hung up")
 	}
-	if client.Close(); !HungUp(server) {
+	if client.Close(); !IsClosedByPeer(server) {
 		t.Error("the client has not hung up")
 	}
 }

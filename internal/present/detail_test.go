@@ -71,7 +71,7 @@ func TestReasonNamesTheDayAndZone(t *testing.T) {
 		at := now.Add(wait)
 		layout, in, _ := strings.Cut(layout, ",")
 		want := "not due yet (until " + at.Format(layout) + "," + in + "); next step: queuectl show 1"
-		r := control.Reason{At: control.Time(at.UnixMilli()), Text: "not due yet", Advice: "queuectl show 1"}
+		r := control.Reason{EndsAt: control.Time(at.UnixMilli()), Text: "not due yet", Advice: "queuectl show 1"}
 		if got := ReasonLine(&r, now); got != want {
 			t.Errorf("a reason that ends in %v: got %q, want %q", wait, got, want)
 		}

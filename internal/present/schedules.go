@@ -37,13 +37,13 @@ func NextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		rows = append(rows, [2]string{head, text})
 	}
 	if len(rows) == 0 {
-		rows = [][2]string{{"Next", StateOfSchedule(&d.Schedule)}}
+		rows = [][2]string{{"Next", ScheduleStateText(&d.Schedule)}}
 	}
 	return rows
 }
 
-// StateOfSchedule returns the state of a schedule.
-func StateOfSchedule(s *control.Schedule) string {
+// ScheduleStateText returns the state of a schedule.
+func ScheduleStateText(s *control.Schedule) string {
 	switch {
 	case s.Paused && s.PauseReason != "":
 		return "paused: " + s.PauseReason
@@ -68,7 +68,7 @@ func ScheduleHeadings() []string {
 
 // ScheduleRow returns the row of a schedule in the list of schedules.
 func ScheduleRow(s *control.Schedule) []string {
-	return []string{s.Name, s.Cron, s.TZ, LocalTime(s.NextAt), StateOfSchedule(s), s.User, ScheduledTitle(s)}
+	return []string{s.Name, s.Cron, s.TZ, LocalTime(s.NextAt), ScheduleStateText(s), s.User, ScheduledTitle(s)}
 }
 
 // ScheduledTitle returns the command of a schedule's jobs.

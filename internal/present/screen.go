@@ -113,16 +113,16 @@ func HealthText(st *control.Status) (level, text string) {
 		return level, ":" + text
 	}
 	separator := termtext.LocaleText(" · ")
-	facts := Facts(st, PlainNumber)
+	facts := StatusFacts(st, PlainNumber)
 	if n := st.Jobs[queue.Dead.String()]; n > 0 {
 		facts = append(facts, DeadText(n, PlainNumber))
 	}
 	return "ok", separator + strings.Join(facts, separator)
 }
 
-// Facts returns the facts for the status line: what the workers do, and how many jobs wait. The function number
+// StatusFacts returns the facts for the status line: what the workers do, and how many jobs wait. The function number
 // formats the numbers of jobs.
-func Facts(st *control.Status, number func(int64) string) []string {
+func StatusFacts(st *control.Status, number func(int64) string) []string {
 	facts := []string{"service not running"}
 	if st.PID != 0 {
 		facts[0] = BusyText(st.Workers)
@@ -132,7 +132,7 @@ func Facts(st *control.Status, number func(int64) string) []string {
 	}
 	text := "nothing waiting"
 	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
-		text = WaitText(number(n))
+		text = WaitingText(number(n))
 	}
 	facts = append(facts, text)
 	if n := st.Jobs[queue.Held.String()]; n > 0 {
@@ -154,8 +154,8 @@ func DeadText(n int64, number func(int64) string) string {
 	return number(n) + " dead jobs need attention"
 }
 
-// WaitText returns the text for n waiting jobs.
-func WaitText(n string) string { return n + " waiting" }
+// WaitingText returns the text for n waiting jobs.
+func WaitingText(n string) string { return n + " waiting" }
 
 // StatusCountsText returns the number of jobs in each state that has jobs, and how many attempts end in a
 // minute.

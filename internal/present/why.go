@@ -35,7 +35,7 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 // ends.
 func ReasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
-	if at := queue.Millis(r.At).Time(); r.At != 0 {
+	if at := queue.Millis(r.EndsAt).Time(); r.EndsAt != 0 {
 		text += fmt.Sprintf(" (until %s, in %s)", clockWithZone(at, now), RoughDuration(at.Sub(now)))
 	}
 	if r.Kind == "retry" || r.Kind == "time" {

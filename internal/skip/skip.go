@@ -46,9 +46,9 @@ func UnlessProgram(t testing.TB, name, reason string) string {
 	return path
 }
 
-// Long skips a test in short mode (go test -short). make test uses short mode. make test-long runs
+// IfShort skips a test in short mode (go test -short). make test uses short mode. make test-long runs
 // all tests.
-func Long(t testing.TB, reason string) {
+func IfShort(t testing.TB, reason string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("skipped: " + reason)

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Make creates the state directory if it is missing. It returns an error if other accounts could
+// Create creates the state directory if it is missing. It returns an error if other accounts could
 // change it.
-func Make(dir string) error {
+func Create(dir string) error {
 	err := makePrivate(dir)
 	switch {
 	case errors.Is(err, os.ErrPermission):

@@ -16,7 +16,7 @@ func TestMakeIgnoresTheUmask(t *testing.T) {
 		top := filepath.Join(base, string(rune('a'+mask%26)))
 		func() {
 			defer syscall.Umask(syscall.Umask(mask))
-			if err := Make(filepath.Join(top, "b", "c")); err != nil {
+			if err := Create(filepath.Join(top, "b", "c")); err != nil {
 				t.Errorf("umask %03o: %v", mask, err)
 			}
 		}()

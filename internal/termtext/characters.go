@@ -9,9 +9,9 @@ import (
 	runewidth "golang.org/x/text/width"
 )
 
-// Columns returns how many columns a character takes on a terminal: 0 for a combining or invisible
+// CharacterWidth returns how many columns a character takes on a terminal: 0 for a combining or invisible
 // character, 2 for a wide one such as a Chinese character.
-func Columns(r rune) int {
+func CharacterWidth(r rune) int {
 	switch {
 	case r < 0x300: // fast path for the most common characters
 		return 1

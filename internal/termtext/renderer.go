@@ -138,7 +138,7 @@ func (r *Renderer) consume(text string) int {
 	case char == 0x90 || char == 0x98 || char >= 0x9d && char <= 0x9f:
 		r.inString = true
 	case char >= 0x80 && char <= 0x9f:
-	case Columns(char) == 0:
+	case CharacterWidth(char) == 0:
 		if i := r.characterStart(min(r.column, len(r.cells)) - 1); !r.onAlternate && i >= 0 &&
 			len(r.cells[i].text) < maxCellBytes {
 			r.cells[i].text += string(char)
@@ -147,7 +147,7 @@ func (r *Renderer) consume(text string) int {
 		if r.lineDrawing[r.charset] && char >= '`' && char <= '~' {
 			char = []rune("◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")[char-'`']
 		}
-		r.putCharacter(string(char), Columns(char))
+		r.putCharacter(string(char), CharacterWidth(char))
 	}
 	return n
 }
@@ -297,7 +297,7 @@ func (r *Renderer) applySequence(params string, final byte) {
 	case 'b':
 		char, _ := utf8.DecodeRuneInString(r.lastCharacter)
 		for i := 0; i < n && r.lastCharacter != ""; i++ {
-			r.putCharacter(r.lastCharacter, Columns(char))
+			r.putCharacter(r.lastCharacter, CharacterWidth(char))
 		}
 	}
 }

@@ -49,10 +49,10 @@ func nextUnit(s string) (painted bool, length, columns int) {
 		return true, k, 0
 	}
 	r, length := utf8.DecodeRuneInString(s)
-	columns = Columns(r)
+	columns = CharacterWidth(r)
 	for length < len(s) {
 		r, k := utf8.DecodeRuneInString(s[length:])
-		if r < 0x300 || Columns(r) > 0 {
+		if r < 0x300 || CharacterWidth(r) > 0 {
 			break
 		}
 		if r == emojiSign {

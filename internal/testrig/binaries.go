@@ -100,12 +100,12 @@ func cacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// Binary returns the path of the program built with the given build tag. The tag "" means the program as
+// BuiltProgram returns the path of the program built with the given build tag. The tag "" means the program as
 // shipped.
 //
 // All packages build into one directory, where the go command links a program again only if its code has
 // changed. Each package uses a copy, because a later run may replace the program in that directory.
-func Binary(t testing.TB, tag string) string {
+func BuiltProgram(t testing.TB, tag string) string {
 	t.Helper()
 	binaries.Lock()
 	defer binaries.Unlock()

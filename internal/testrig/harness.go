@@ -72,7 +72,7 @@ func NewQueue(t testing.TB, tag string) *Queue {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &Queue{TB: t, Bin: Binary(t, tag), Dir: filepath.ToSlash(dir), ServiceLog: &LockedBuffer{}}
+	q := &Queue{TB: t, Bin: BuiltProgram(t, tag), Dir: filepath.ToSlash(dir), ServiceLog: &LockedBuffer{}}
 	t.Cleanup(func() {
 		q.EndProcesses()
 		if t.Failed() {

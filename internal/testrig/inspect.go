@@ -138,9 +138,9 @@ func (q *Queue) Setting(key string) (s Setting) {
 	return s
 }
 
-// MustRefuseStart starts a service that is expected to refuse to start, and kills it after 15 s. It returns the
+// RunRefusedService starts a service that is expected to refuse to start, and kills it after 15 s. It returns the
 // exit code and the output of the service, which the caller must check.
-func (q *Queue) MustRefuseStart(args ...string) Result {
+func (q *Queue) RunRefusedService(args ...string) Result {
 	q.Helper()
 	cmd := exec.Command(q.Bin, append([]string{"serve"}, args...)...)
 	cmd.Env = append(Environment(q.Dir), q.Env...)

@@ -10,15 +10,15 @@ import (
 	"testing"
 )
 
-// Private lets tests call "queuectl run --private" in the directory Work. Queue is the private queue that these
+// PrivateRun lets tests call "queuectl run --private" in the directory Work. Queue is the private queue that these
 // calls use.
-type Private struct {
+type PrivateRun struct {
 	*Queue
 	Work string
 }
 
 // NewPrivate creates the directory Work. The first private run creates the queue in it.
-func NewPrivate(t *testing.T) *Private {
+func NewPrivate(t *testing.T) *PrivateRun {
 	q := NewQueue(t, "")
 	work := filepath.Join(q.Dir, "work")
 	if err := os.Mkdir(work, 0o700); err != nil {
@@ -27,11 +27,11 @@ func NewPrivate(t *testing.T) *Private {
 	// A private run stores its queue, with the state of its service and runners, in this directory.
 	q.Dir = filepath.Join(work, ".queuectl")
 	t.Cleanup(func() { os.RemoveAll(filepath.Dir(work)) })
-	return &Private{q, work}
+	return &PrivateRun{q, work}
 }
 
 // Command returns the command "queuectl run --private" in the directory Work, with the given stdin.
-func (p *Private) Command(stdin string, args ...string) *exec.Cmd {
+func (p *PrivateRun) Command(stdin string, args ...string) *exec.Cmd {
 	cmd := exec.Command(p.Bin, append([]string{"run", "--private"}, args...)...)
 	cmd.Env = Environment(p.Work)
 	cmd.Dir = p.Work
@@ -40,7 +40,7 @@ func (p *Private) Command(stdin string, args ...string) *exec.Cmd {
 }
 
 // Run executes "queuectl run --private" in the directory Work and returns its result.
-func (p *Private) Run(stdin string, args ...string) Result {
+func (p *PrivateRun) Run(stdin string, args ...string) Result {
 	p.Helper()
 	return RunCommand(p, p.Command(stdin, args...))
 }

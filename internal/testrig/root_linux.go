@@ -49,7 +49,7 @@ func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules strin
 		q.EndProcesses()
 		os.RemoveAll(base)
 	})
-	q.Bin = Install(t, Binary(t, ""), base)
+	q.Bin = Install(t, BuiltProgram(t, ""), base)
 	q.RootRunnerDir = filepath.Join(base, "runners")
 	q.Owner = &syscall.Credential{Uid: uint32(ServiceAccount.Uid), Gid: uint32(ServiceAccount.Gid)}
 	q.WriteFile("queuectl.toml", settings+"[access]\nsubmit = [\"daemon\", \"news\", \"uucp\"]\n")

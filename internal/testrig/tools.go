@@ -157,16 +157,16 @@ func (a WireMessage) ErrorCode() string {
 	return a.Error.Data.Code
 }
 
-// Deref returns the number, or -1 for nil.
-func Deref(n *int) int {
+// ValueOrMinusOne returns the number, or -1 for nil.
+func ValueOrMinusOne(n *int) int {
 	if n == nil {
 		return -1
 	}
 	return *n
 }
 
-// Near reports whether got is at least want (less 2 ms) and at most want + tolerance*TimeoutFactor.
-func Near(got, want, tolerance time.Duration) bool {
+// IsNear reports whether got is at least want (less 2 ms) and at most want + tolerance*TimeoutFactor.
+func IsNear(got, want, tolerance time.Duration) bool {
 	return got >= want-2*time.Millisecond && got <= want+tolerance*TimeoutFactor
 }
 
@@ -212,8 +212,8 @@ func (q *Queue) LogText() (text string) {
 // Colours matches the control sequences that set colours on a terminal.
 var Colours = regexp.MustCompile(`\x1b\[[0-9;]*m`)
 
-// Long skips a test in short mode, because the test takes seconds.
-func Long(t testing.TB) {
+// SkipIfShort skips a test in short mode, because the test takes seconds.
+func SkipIfShort(t testing.TB) {
 	t.Helper()
-	skip.Long(t, "takes seconds; make test-long runs it")
+	skip.IfShort(t, "takes seconds; make test-long runs it")
 }

@@ -52,7 +52,7 @@ func (s *server) newCommand(a *attempt) *process.Command {
 		ProcessLimits: process.ProcessLimits{Nice: int(st.Nice), NoFile: int(st.NoFile),
 			NoNewPrivileges: st.NoNewPrivileges}, MaskSecrets: st.MaskSecrets,
 		OnForked: func(pid int, at time.Time) {
-			s.runningTable.SetForked(a.slot, pid, at.UnixMilli())
+			s.runningTable.SetProcess(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()
 			a.recordForkLocked(pid, at)
 			s.mu.Unlock()

@@ -74,7 +74,7 @@ func (s *sweeper) removeStep(path string, owner *runas.Identity, deadline time.T
 }
 
 // addLeftovers queues the directories in dir that attempts have used and that still exist. Such a directory
-// was renamed by privdir.Dir.MoveAside.
+// was renamed by privdir.Dir.Rename.
 func (s *sweeper) addLeftovers(dir string) {
 	list, err := os.ReadDir(dir)
 	if err != nil {

@@ -105,7 +105,7 @@ func (ws *workspace) collectReports(r *process.Result) {
 	case f.IsUsed() || survived:
 		ws.resultJSON, ws.resultError = readResultFile(f, ws.masks)
 		owner, err := privdir.OwnerIdentity(f.Path)
-		path := f.MoveAside(survived)
+		path := f.Rename(survived)
 		if err == nil {
 			ws.server.sweeper.addPath(path, owner)
 		}

@@ -23,11 +23,11 @@ import (
 // maxRequestBytes bounds a request for a runner, in bytes. A request may contain a path.
 const maxRequestBytes = 16 << 10
 
-// Accept reads a service's request from the connection on standard input, and does every part of it that
+// HandleSpawnRequest reads a service's request from the connection on standard input, and does every part of it that
 // needs root's rights. It replaces standard input with /dev/null. base is the directory of the runners, and
 // policy the path of the policy file. delegated means that this process may divide its control group. If the
-// request is for a runner of an account, Accept switches this process to that account permanently.
-func Accept(base, policy string, delegated bool) (*Grant, error) {
+// request is for a runner of an account, HandleSpawnRequest switches this process to that account permanently.
+func HandleSpawnRequest(base, policy string, delegated bool) (*AcceptedRequest, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
 		if call, ok := errors.AsType[*os.SyscallError](err); ok { // omit what package net adds to the error
@@ -44,7 +44,7 @@ func Accept(base, policy string, delegated bool) (*Grant, error) {
 	if err := unix.Dup3(int(null.Fd()), 0, 0); err != nil {
 		return nil, err
 	}
-	g := &Grant{Conn: c, RunnerSettings: RunnerSettings{Root: base, PolicyFile: policy}}
+	g := &AcceptedRequest{Conn: c, RunnerSettings: RunnerSettings{Root: base, PolicyFile: policy}}
 	c.SetDeadline(time.Now().Add(runner.StartTimeout))
 	if err := g.handleRequest(delegated); err != nil {
 		g.ReplyError(err)
@@ -54,7 +54,7 @@ func Accept(base, policy string, delegated bool) (*Grant, error) {
 }
 
 // handleRequest reads the request and executes it.
-func (g *Grant) handleRequest(delegated bool) error {
+func (g *AcceptedRequest) handleRequest(delegated bool) error {
 	peer, err := rundir.PeerCredentials(g.Conn)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 
 // prepareOwnAccountRunner prepares a runner that keeps the account of this process. This must be the
 // service's account.
-func (g *Grant) prepareOwnAccountRunner(request runner.SpawnRequest, delegated bool) error {
+func (g *AcceptedRequest) prepareOwnAccountRunner(request runner.SpawnRequest, delegated bool) error {
 	switch {
 	case g.ServiceUID != os.Geteuid():
 		return fmt.Errorf("--runner-socket: the service runs as uid %d, but this socket starts runners of uid %d; check "+
@@ -111,7 +111,7 @@ func (g *Grant) prepareOwnAccountRunner(request runner.SpawnRequest, delegated b
 
 // createCgroups creates control groups for jobs if delegated is true, that is, if this process may divide its
 // own control group.
-func (g *Grant) createCgroups(delegated bool) {
+func (g *AcceptedRequest) createCgroups(delegated bool) {
 	if delegated {
 		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
@@ -119,7 +119,7 @@ func (g *Grant) createCgroups(delegated bool) {
 
 // prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to
 // the account that the request names. The group gid may read the runner's files.
-func (g *Grant) prepareRootRunner(request runner.SpawnRequest, gid int, delegated bool) error {
+func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int, delegated bool) error {
 	if err := createSharedDir(g.Root, 0, gid, rootDirMode); err != nil {
 		return err
 	}
@@ -148,12 +148,12 @@ func killNamedRunner(base, name string) error {
 	if !filepath.IsLocal(name) || !rundir.IsRunnerDirName(own) || own[0] == '.' || account != "" && !isAccount {
 		return fmt.Errorf("%q is not a runner name; this is a bug in queuectl; please report it", name)
 	}
-	return runner.Kill(filepath.Join(base, account, own))
+	return runner.KillByDir(filepath.Join(base, account, own))
 }
 
 // switchAccount switches this process to the account with the given name, and makes sure that it cannot
 // switch back.
-func (g *Grant) switchAccount(name, policy string, gid int) error {
+func (g *AcceptedRequest) switchAccount(name, policy string, gid int) error {
 	known := &Accounts{PolicyFile: policy, ServiceUID: g.ServiceUID,
 		Directory: &accounts.Directory{AlwaysQueryRemote: true}}
 	account, rules, err := known.authorizeLookUp(known.Directory.UserByName(name))
@@ -199,7 +199,7 @@ func (g *Grant) switchAccount(name, policy string, gid int) error {
 
 // ReplyReady replies to the service with the name of the runner's directory. Call it when the runner
 // accepts connections.
-func (g *Grant) ReplyReady(dir string) {
+func (g *AcceptedRequest) ReplyReady(dir string) {
 	// Ignore an error: it can only mean that the service has ended.
 	fmt.Fprintln(g.Conn, runner.ReadyReplyPrefix+filepath.Base(dir))
 	g.Conn.Close()
@@ -207,7 +207,7 @@ func (g *Grant) ReplyReady(dir string) {
 
 // ReplyError replies to the service with the reason why no runner was started. After ReplyReady it does
 // nothing.
-func (g *Grant) ReplyError(reason error) {
+func (g *AcceptedRequest) ReplyError(reason error) {
 	fmt.Fprintln(g.Conn, runner.RefusedReplyPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
 	g.Conn.Close()
 }

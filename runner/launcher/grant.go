@@ -25,9 +25,9 @@ type RunnerSettings struct {
 	Cgroups *process.Cgroups
 }
 
-// Grant describes the runner that this process is allowed to be. Accept returns it as the answer to a
+// AcceptedRequest describes the runner that this process is allowed to be. Accept returns it as the answer to a
 // service's request.
-type Grant struct {
+type AcceptedRequest struct {
 	RunnerSettings
 	// NoCgroupsReason is the reason why jobs get no control groups although this process may divide its own.
 	// It is nil if jobs get control groups, or if this process may not divide its own.

@@ -23,11 +23,11 @@ const launcherLockName = "launcher.lock"
 // acceptPause is the pause before the launcher tries again after it could not accept a connection.
 const acceptPause = 100 * time.Millisecond
 
-// Launch runs the launcher until its standard input ends. For each connection to the launcher's socket, it
+// RunLauncher runs the launcher until its standard input ends. For each connection to the launcher's socket, it
 // starts a process with the command line argv and the connection as standard input. Only the account with
 // this uid and root may connect. The group gid may read the runners' files in dir. policy is the path of the
 // policy file.
-func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
+func RunLauncher(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
 	if err := createSharedDir(dir, 0, gid, rootDirMode); err != nil {
 		return err
 	}

@@ -11,19 +11,21 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Accept returns process.ErrUnsupported, because only Linux has runners of root.
-func Accept(string, string, bool) (*Grant, error) { return nil, process.ErrUnsupported }
+// HandleSpawnRequest returns process.ErrUnsupported, because only Linux has runners of root.
+func HandleSpawnRequest(string, string, bool) (*AcceptedRequest, error) {
+	return nil, process.ErrUnsupported
+}
 
-// Launch returns process.ErrUnsupported, because only Linux has runners of root.
-func Launch(context.Context, []string, string, string, int, int, *slog.Logger) error {
+// RunLauncher returns process.ErrUnsupported, because only Linux has runners of root.
+func RunLauncher(context.Context, []string, string, string, int, int, *slog.Logger) error {
 	return process.ErrUnsupported
 }
 
 // ReplyReady does nothing.
-func (g *Grant) ReplyReady(string) {}
+func (g *AcceptedRequest) ReplyReady(string) {}
 
 // ReplyError does nothing.
-func (g *Grant) ReplyError(error) {}
+func (g *AcceptedRequest) ReplyError(error) {}
 
 // policyCache is empty, because this system has no policy.
 type policyCache struct{}

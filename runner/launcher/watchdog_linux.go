@@ -249,7 +249,7 @@ func (w *watchdogState) checkStarts() {
 		}
 	}
 	if w.unforkedLeases = now; slow {
-		w.startWatcher.KillHungStarts(process.StartTimeout, maxCheckStep)
+		w.startWatcher.KillHungStarts(process.ExecTimeout, maxCheckStep)
 	}
 	w.checkingStarts = busy && os.Getppid() == w.runnerPID
 }

@@ -20,7 +20,7 @@ import (
 // which could not be removed or renamed, has this name.
 const maxNameTries = 100
 
-// MovedAsideInfix is part of the name of every directory that MoveAside has renamed.
+// MovedAsideInfix is part of the name of every directory that Rename has renamed.
 const MovedAsideInfix = ".gone."
 
 // pathWithEnding returns the path of the directory if ending is "". Otherwise it returns a path next to the
@@ -35,11 +35,11 @@ func (d *Dir) pathWithEnding(ending string) string {
 // IsOpen reports whether the directory exists and is open.
 func (d *Dir) IsOpen() bool { return d.isOpen }
 
-// MoveAside renames the directory, so that the next Open creates a new one. It returns the new path, for
+// Rename renames the directory, so that the next Open creates a new one. It returns the new path, for
 // RemoveSome. If renaming fails, it returns the old path, and the next Open uses another name. survived
-// means that a process of the command is still alive and may write progress notes. MoveAside then also
+// means that a process of the command is still alive and may write progress notes. Rename then also
 // stops using the FIFO or file for the notes.
-func (d *Dir) MoveAside(survived bool) (path string) {
+func (d *Dir) Rename(survived bool) (path string) {
 	path = d.Path
 	for try := range maxNameTries {
 		newPath := d.pathWithEnding(MovedAsideInfix) + strconv.Itoa(try)

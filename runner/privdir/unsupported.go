@@ -26,8 +26,8 @@ func (d *Dir) IsUsed() bool { return false }
 // IsOpen returns false.
 func (d *Dir) IsOpen() bool { return false }
 
-// MoveAside does nothing.
-func (d *Dir) MoveAside(bool) string { return "" }
+// Rename does nothing.
+func (d *Dir) Rename(bool) string { return "" }
 
 // RemoveUnused does nothing.
 func (d *Dir) RemoveUnused() {}

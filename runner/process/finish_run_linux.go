@@ -119,7 +119,7 @@ func (r *run) recordOutOfMemory(kills oomKills) {
 
 // notStartedReason returns the reason why a program never began.
 func (r *run) notStartedReason(signal unix.Signal) string {
-	limit := StartTimeout
+	limit := ExecTimeout
 	if r.limiter != nil {
 		limit = r.worker.limiterTimeout
 	}

@@ -21,7 +21,7 @@ const slowCleanup = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM
 // A tree that is being ended has the whole grace period, even if its main process has already ended. The
 // run is over when the last process of the tree has ended.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	t.Run("by cookie", func(t *testing.T) { testTreeOutlivesMainProcess(t, nil) })
 	t.Run("by control group", func(t *testing.T) { testTreeOutlivesMainProcess(t, newTestCgroups(t)) })
 }

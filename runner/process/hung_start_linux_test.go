@@ -149,7 +149,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	result := runAsync(t, command(t, path))
 	var r Result
 	waitUntil(t, "the start is abandoned", func() bool {
-		s.KillHungStarts(StartTimeout, 100*time.Millisecond)
+		s.KillHungStarts(ExecTimeout, 100*time.Millisecond)
 		select {
 		case r = <-result:
 			return true
@@ -158,7 +158,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 		}
 	})
 	if want := "cannot start " + path + ": it did not start within 1s"; !r.HungStart || r.ExitCode != 126 ||
-		r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartTimeout {
+		r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < ExecTimeout {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	result = runAsync(t, command(t, path))

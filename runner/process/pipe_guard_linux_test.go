@@ -92,7 +92,7 @@ func TestLockedNotesAreReplaced(t *testing.T) {
 	notes, ended := c.PrivateDir.ProgressPath, make(chan bool)
 	go func() {
 		c.PrivateDir.DrainProgress()
-		c.PrivateDir.MoveAside(true)
+		c.PrivateDir.Rename(true)
 		close(ended)
 	}()
 	select {

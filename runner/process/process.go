@@ -138,9 +138,9 @@ type Result struct {
 	SessionWasEnding bool
 }
 
-// StartTimeout limits how long a new process may take to execute its program. A StartWatcher ends a process
+// ExecTimeout limits how long a new process may take to execute its program. A StartWatcher ends a process
 // that takes longer.
-const StartTimeout = time.Second
+const ExecTimeout = time.Second
 
 // MinProgressInterval is the least time between two reads of a command's progress notes.
 const MinProgressInterval = 100 * time.Millisecond

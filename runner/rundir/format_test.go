@@ -15,7 +15,7 @@ func TestFileFormatsAreStable(t *testing.T) {
 	dir, table, j := newRunnerFiles(t)
 	table.setTestID(1, 2)
 	table.SetStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.SetForked(2, 8, 9)
+	table.SetProcess(2, 8, 9)
 	table.SetLeasesExpire(true)
 	if _, err := j.Append(wire.Append(nil, &wire.DropReply{Lease: wire.Lease{Seq: 1, Fence: 2},
 		Dropped: true})); err != nil {

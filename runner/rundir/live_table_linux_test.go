@@ -27,7 +27,7 @@ func TestLiveTableShowsChanges(t *testing.T) {
 	check("free", wire.Lease{}, false)
 	table.SetStarting(MaxSlots, want, 7)
 	check("starting", want, false)
-	table.SetForked(MaxSlots, 8, 9)
+	table.SetProcess(MaxSlots, 8, 9)
 	table.SetLeasesExpire(true)
 	check("forked", want, true)
 	if !live.LeasesExpire() {

@@ -42,7 +42,7 @@ func createRunnerFiles(dir string) error {
 		return err
 	}
 	table.SetStarting(2, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.SetForked(2, 8, 7)
+	table.SetProcess(2, 8, 7)
 	return nil
 }
 

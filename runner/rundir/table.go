@@ -119,8 +119,8 @@ func (t *Table) SetStarting(slot int64, l wire.Lease, startedAtMillis int64) {
 	t.writeSlot(slot, l.Seq)
 }
 
-// SetForked stores the main process of the attempt in a slot.
-func (t *Table) SetForked(slot int64, pid int, startedAtMillis int64) {
+// SetProcess stores the main process of the attempt in a slot.
+func (t *Table) SetProcess(slot int64, pid int, startedAtMillis int64) {
 	t.mem.set(int(slot), 3, startedAtMillis)
 	t.mem.set(int(slot), 2, int64(pid))
 }

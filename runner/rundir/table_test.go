@@ -43,10 +43,10 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
 	table.SetStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
-	table.SetForked(1, 8, 8)
+	table.SetProcess(1, 8, 8)
 	table.SetStarting(3, wire.Lease{Seq: 9, Fence: 10}, 11)
 	table.SetStarting(MaxSlots, wire.Lease{Seq: 12, Fence: 13}, 14)
-	table.SetForked(MaxSlots, 15, 16)
+	table.SetProcess(MaxSlots, 15, 16)
 	table.FreeSlot(MaxSlots)
 	got, err := ReadTable(dir)
 	pid, ticks, running := got.PID, got.StartTicks, got.Attempts

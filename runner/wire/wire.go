@@ -279,7 +279,7 @@ type (
 	RecoverReply struct {
 		RequestID
 		SameBoot            bool
-		Survivors           []Survivor
+		Survivors           []RemainingProcess
 		LeasesWithProcesses []Lease
 		Error               string // "" after success
 	}
@@ -320,8 +320,8 @@ type LimitEnforcement struct {
 	Mechanism string // what enforces the limit, or why the limit is not enforced; a text for people
 }
 
-// Survivor is a process of a dead runner's attempt that SIGKILL did not end.
-type Survivor struct {
+// RemainingProcess is a process of a dead runner's attempt that SIGKILL did not end.
+type RemainingProcess struct {
 	PID, PGID int64
 	Cookie    string // "" if the process no longer shows its cookie
 }

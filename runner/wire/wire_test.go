@@ -47,7 +47,7 @@ func frames() []wire.Frame {
 		&wire.ReadOutputReply{RequestID: 1, Cursor: [2]int64{2, 3}, LogComplete: true, AttemptGone: true, Data: []byte("x")},
 		&wire.Recover{RequestID: 1, RunnerName: "7.ab",
 			Attempts: []wire.Attempt{a}}, &wire.RemoveDeadRunner{RunnerName: "7.ab"},
-		&wire.RecoverReply{RequestID: 1, SameBoot: true, Survivors: []wire.Survivor{{PID: 2, PGID: 3, Cookie: "c"}},
+		&wire.RecoverReply{RequestID: 1, SameBoot: true, Survivors: []wire.RemainingProcess{{PID: 2, PGID: 3, Cookie: "c"}},
 			LeasesWithProcesses: []wire.Lease{l}, Error: "e"},
 		&wire.TypeInput{Lease: l, RequestID: 1, Data: []byte("x")}, &wire.Resize{Lease: l, Rows: 24, Cols: 80},
 		&wire.TypeInputReply{RequestID: 1, WrittenBytes: 2, NoTerminal: true},

@@ -61,9 +61,9 @@ func SendToNodes[R any](ctx context.Context, r *JobRouter, nodes []store.NodeSta
 	return list
 }
 
-// IdleWait is how long a node waits for its jobs to end if another node requests this. After that time it
+// IdleTimeout is how long a node waits for its jobs to end if another node requests this. After that time it
 // answers even if jobs still run.
-const IdleWait = readTimeout
+const IdleTimeout = readTimeout
 
 // WaitIdle waits until no job runs on a draining node. It returns early if the node is lost.
 func (r *JobRouter) WaitIdle(ctx context.Context, n *store.NodeState) error {

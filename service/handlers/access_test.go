@@ -169,7 +169,7 @@ func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 			Origin: "file",
 			Note:   "changes to postgres://q:xxxxx@h2/d when the service restarts; until then, the shown value stays in effect"},
 	} {
-		if got, err := s.ConfigGet(asPeer(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil ||
+		if got, err := s.ConfigGet(asPeer(t, 3001, right), control.ConfigKeyParams{Key: "store"}); err != nil ||
 			got != want {
 			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)
 		}

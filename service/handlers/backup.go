@@ -30,7 +30,7 @@ func (h *API) Backup(ctx context.Context, _ control.NoParams,
 				return nil
 			}
 			lastReport = time.Now()
-			return each(control.BackupPiece{DoneBytes: done, Total: total})
+			return each(control.BackupPiece{DoneBytes: done, TotalBytes: total})
 		})
 	if err != nil {
 		return control.BackupEnd{}, err
@@ -42,7 +42,7 @@ func (h *API) Backup(ctx context.Context, _ control.NoParams,
 		if n > 0 {
 			sum.Write(piece[:n])
 			sent += int64(n)
-			if failed := each(control.BackupPiece{Base64: piece[:n], DoneBytes: sent, Total: made.Size()}); failed != nil {
+			if failed := each(control.BackupPiece{Base64: piece[:n], DoneBytes: sent, TotalBytes: made.Size()}); failed != nil {
 				return control.BackupEnd{}, failed
 			}
 		}

@@ -58,7 +58,7 @@ func (h *API) Cleanup(ctx context.Context, p control.Cleanup,
 		remaining -= int64(n)
 		if time.Since(lastReport) > 100*time.Millisecond {
 			lastReport = time.Now()
-			if err := each(control.RemovalCount{Count: out.Count, Total: out.Count + int(remaining)}); err != nil {
+			if err := each(control.RemovalCount{Count: out.Count, TotalJobs: out.Count + int(remaining)}); err != nil {
 				return out, err
 			}
 		}

@@ -72,7 +72,7 @@ func (h *API) drainForOtherNode(ctx context.Context, wait bool) (state control.D
 		}
 		return state, err
 	}
-	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.IdleWait)
+	timeoutCtx, cancel := context.WithTimeout(ctx, cluster.IdleTimeout)
 	defer cancel()
 	if h.Pool.WaitIdle(timeoutCtx) != nil {
 		state.Running = max(1, h.Pool.BusyWorkers())

@@ -12,15 +12,15 @@ import (
 )
 
 // HookTest implements control.API.
-func (h *API) HookTest(ctx context.Context, p control.HookName) (control.EnqueueResult, error) {
+func (h *API) HookTest(ctx context.Context, p control.HookTestParams) (control.EnqueueResult, error) {
 	m, err := h.Hooks.NewHookMaker(&h.Settings.Current().Settings)
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
-	drafts := m.TestHooks(p.Name, h.Store.Now())
+	drafts := m.DraftsForTest(p.Name, h.Store.Now())
 	if len(drafts) == 0 {
 		names := slices.Sorted(maps.Keys(m.Webhooks))
-		for _, moment := range queue.Hooks {
+		for _, moment := range queue.AllHookEvents {
 			if m.Commands.CommandFor(moment) != "" {
 				names = append(names, "on_"+moment.String())
 			}

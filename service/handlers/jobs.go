@@ -25,7 +25,7 @@ func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueRe
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
-	found := receipt.Found != nil && receipt.Found[0]
+	found := receipt.IsExisting != nil && receipt.IsExisting[0]
 	out := control.EnqueueResult{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found,
 		UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.createdQueues(ctx, &receipt)}
 	if !out.Duplicate {
@@ -59,7 +59,7 @@ func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control
 		IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, UnenforcedLimits: notes.unenforcedLimits,
 		NewQueues: h.createdQueues(ctx, &receipt),
 	}
-	for i, found := range receipt.Found {
+	for i, found := range receipt.IsExisting {
 		if found { // job i was not created, because an equal job existed
 			out.FoundIndexes = append(out.FoundIndexes, i)
 		}

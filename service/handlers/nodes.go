@@ -46,7 +46,7 @@ func (h *API) NodeList(ctx context.Context, p control.NodeListParams) (control.N
 }
 
 // NodeRemove implements control.API.
-func (h *API) NodeRemove(ctx context.Context, p control.NodeName) (v control.NodeView, err error) {
+func (h *API) NodeRemove(ctx context.Context, p control.NodeRemoveParams) (v control.NodeView, err error) {
 	n, err := h.AllNodes.NodeNamed(ctx, p.Name, "queuectl service stop")
 	if err != nil {
 		return v, err

@@ -239,8 +239,8 @@ func mergeDefaults(old string, patch json.RawMessage, d queue.Defaults) (text st
 func (h *API) QueuePause(ctx context.Context, p control.QueuePause) (control.QueueList, error) {
 	now := h.Store.Now()
 	until := queue.Millis(p.Until)
-	if p.For != 0 {
-		until = now.Add(time.Duration(p.For))
+	if p.Duration != 0 {
+		until = now.Add(time.Duration(p.Duration))
 	}
 	if until != 0 && until <= now {
 		return control.QueueList{}, queue.Invalid("until", "%s is in the past; give a later time", until)
@@ -364,7 +364,7 @@ func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) 
 }
 
 // QueueResume implements control.API.
-func (h *API) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
+func (h *API) QueueResume(ctx context.Context, p control.QueueResumeParams) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	for i := range list {
 		// Resume the jobs before the queue. If resuming them fails, the queue is still frozen, so the caller

@@ -75,7 +75,7 @@ func (s *rig) putLargestSchedules(t *testing.T, ctx context.Context, jobs ...que
 				}
 			}
 		}
-		d, err := s.ScheduleShow(ctx, control.ScheduleName{Name: fmt.Sprint("a", i)})
+		d, err := s.ScheduleShow(ctx, control.ScheduleNameParams{Name: fmt.Sprint("a", i)})
 		if err != nil || len(d.OccurrenceRecords) != maxShownOccurrences {
 			t.Fatalf("%d runs, %v", len(d.OccurrenceRecords), err)
 		}
@@ -100,7 +100,7 @@ func retryTimeouts[T any](read func() (T, error)) (result T, err error) {
 // Each reply and each notification of a stream fits in a line of the protocol, whatever data is stored and
 // requested.
 func TestAnswersFit(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	s := newStoreRig(t)
 	admin := asPeer(t, 0, control.RightAdmin)
 	s.enqueueJobs(t, newLargestJob("first"))
@@ -138,7 +138,7 @@ func TestAnswersFit(t *testing.T) {
 			Message: queue.ClipJSON(sixfoldText(queue.MaxErrorBytes), maxRefusalBytes)}
 	}
 	verdict := func() []any { return []any{control.BulkResult{DoneIDs: names}, control.BulkResult{Refusals: refused}} }
-	removed := func() []any { return []any{control.RemovalCount{Count: 1 << 62, Total: 1 << 62}} }
+	removed := func() []any { return []any{control.RemovalCount{Count: 1 << 62, TotalJobs: 1 << 62}} }
 	count := func() []any { return []any{control.WorkerCount{Workers: worker.MaxWorkers}} }
 	value := control.ConfigValue{Key: sixfoldText(64), Value: sixfoldText(control.MaxSettingValueBytes),
 		Origin: "environment",
@@ -334,7 +334,7 @@ func TestAnswersFit(t *testing.T) {
 					8192)}, control.EventsEnd{LastSeq: 1 << 62}}
 		},
 		"backup": func() []any {
-			return []any{control.BackupPiece{Base64: make([]byte, maxBackupPieceBytes), DoneBytes: 1 << 62, Total: 1 << 62},
+			return []any{control.BackupPiece{Base64: make([]byte, maxBackupPieceBytes), DoneBytes: 1 << 62, TotalBytes: 1 << 62},
 				control.BackupEnd{SHA256: sixfoldText(64)}}
 		},
 		"doctor": func() []any {

@@ -240,7 +240,7 @@ func cpuTime(t *testing.T) time.Duration {
 // total exceeds the limit, the input is sent again and the live heap is measured every few milliseconds. On two
 // cores, the slowest input takes 0.3 s (a deep list of times), and the largest takes 53 MiB (the largest jobs).
 func TestShapesAreCheap(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
 	ask := startRequester(t)
 	for name, input := range inputs() {

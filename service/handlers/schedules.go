@@ -256,7 +256,7 @@ func (h *API) viewSchedule(sched *store.Schedule) control.Schedule {
 }
 
 // ScheduleShow implements control.API.
-func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
 	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
@@ -361,14 +361,14 @@ func (h *API) viewScheduleFor(p *control.Peer, sched *store.Schedule) control.Sc
 }
 
 // ScheduleRemove implements control.API.
-func (h *API) ScheduleRemove(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+func (h *API) ScheduleRemove(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
 		return h.Store.RemoveSchedule(ctx, sched.Name, sched.Generation, uid)
 	})
 }
 
 // SchedulePause implements control.API.
-func (h *API) SchedulePause(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+func (h *API) SchedulePause(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
 		return h.Store.PauseSchedule(ctx, store.SchedulePause{Name: sched.Name, Generation: sched.Generation,
 			RequestedBy: &uid, Pause: true})
@@ -376,7 +376,7 @@ func (h *API) SchedulePause(ctx context.Context, p control.ScheduleName) (contro
 }
 
 // ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
-func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
+func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
 		line, err := schedule.Parse(sched.Cron)
 		location, err2 := zone.Load(sched.TimeZone)
@@ -395,7 +395,7 @@ func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleName) (contr
 }
 
 // ScheduleRun implements control.API.
-func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleName) (control.EnqueueResult, error) {
+func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (control.EnqueueResult, error) {
 	var got control.EnqueueResult
 	_, err := h.changeSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
 		c := h.Settings.Current()

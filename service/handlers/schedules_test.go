@@ -24,14 +24,14 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 		return d
 	}
 	add("0 3 * * *")
-	before, err := s.SchedulePause(ctx, control.ScheduleName{Name: "n"})
+	before, err := s.SchedulePause(ctx, control.ScheduleNameParams{Name: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := add("0 4 * * *"); !d.Paused || d.PausedAt != before.PausedAt || d.NextAt != 0 || d.Cron != "0 4 * * *" {
 		t.Errorf("the schedule is %+v", d)
 	}
-	if d, err := s.ScheduleResume(ctx, control.ScheduleName{Name: "n"}); err != nil || d.Paused ||
+	if d, err := s.ScheduleResume(ctx, control.ScheduleNameParams{Name: "n"}); err != nil || d.Paused ||
 		d.NextAt == 0 {
 		t.Errorf("after resume, the schedule is %+v, %v", d, err)
 	}
@@ -54,7 +54,7 @@ func TestRightsOnSchedules(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", what, err, code)
 		}
 	}
-	name := control.ScheduleName{Name: "n"}
+	name := control.ScheduleNameParams{Name: "n"}
 	want("add", add(owner2, "0 3 * * *", false), nil)
 	want("add of the same again", add(owner2, "0  3 * * *", false), nil)
 	want("another's of the same name", add(other, "0 3 * * *", false), queue.ErrExists)

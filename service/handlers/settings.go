@@ -43,7 +43,7 @@ func (h *API) ConfigList(ctx context.Context, _ control.NoParams) (control.Confi
 }
 
 // ConfigGet implements control.API.
-func (h *API) ConfigGet(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (h *API) ConfigGet(ctx context.Context, p control.ConfigKeyParams) (control.ConfigValue, error) {
 	k, _, err := config.FindKey(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err
@@ -64,7 +64,7 @@ func (h *API) ConfigSet(ctx context.Context, p control.ConfigSet) (control.Confi
 }
 
 // ConfigUnset implements control.API.
-func (h *API) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
+func (h *API) ConfigUnset(ctx context.Context, p control.ConfigKeyParams) (control.ConfigValue, error) {
 	k, _, err := config.FindKey(p.Key, "")
 	if err != nil {
 		return control.ConfigValue{}, err

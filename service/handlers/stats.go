@@ -82,9 +82,9 @@ func viewHistogram(h *store.Histogram, buckets bool) (v control.DurationStatisti
 		return nil
 	}
 	v.P50MS, v.P95MS, v.P99MS = quantile(0.5), quantile(0.95), quantile(0.99)
-	v.SumMS = h.Sum
+	v.SumMS = h.SumMillis
 	if n := h.Count(); n > 0 {
-		v.MeanMS = new(h.Sum / n)
+		v.MeanMS = new(h.SumMillis / n)
 	}
 	for k, n := range h.Counts {
 		if buckets && n > 0 {

@@ -32,7 +32,7 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 		return w, err
 	}
 	if waits {
-		w.Reasons, w.Earliest = append(w.Reasons, reason), reason.At
+		w.Reasons, w.Earliest = append(w.Reasons, reason), reason.EndsAt
 	}
 	if j.State == queue.Processing {
 		return w, nil
@@ -62,9 +62,9 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	switch {
 	case len(w.Reasons) == 0:
 		w.Earliest = control.Time(now)
-	case !slices.ContainsFunc(w.Reasons, func(r control.Reason) bool { return r.At == 0 }):
+	case !slices.ContainsFunc(w.Reasons, func(r control.Reason) bool { return r.EndsAt == 0 }):
 		for _, r := range w.Reasons {
-			w.Earliest = max(w.Earliest, r.At)
+			w.Earliest = max(w.Earliest, r.EndsAt)
 		}
 	default:
 		w.Earliest = 0 // unknown, since it depends on other jobs or users

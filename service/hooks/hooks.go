@@ -123,7 +123,7 @@ func (h *Hooks) ApplyHooks(ctx context.Context) error {
 // same time.
 func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []queue.Job) {
 	jobJSON := m.jobJSON(j)
-	for _, moment := range queue.Hooks {
+	for _, moment := range queue.AllHookEvents {
 		if moment&moments == 0 {
 			continue
 		}
@@ -243,9 +243,9 @@ func (m *hookMaker) jobJSON(j *queue.Job) string {
 // maxJobJSONBytes is the maximum length of jobJSON's result in bytes. A webhook adds up to 1024 bytes to it.
 const maxJobJSONBytes = queue.MaxStdinBytes - 1024
 
-// TestHooks returns the hook job for one hook or webhook of the settings. It returns nil if the settings define
+// DraftsForTest returns the hook job for one hook or webhook of the settings. It returns nil if the settings define
 // none with that name. The input describes an invented job.
-func (m *hookMaker) TestHooks(name string, now queue.Millis) (drafts []queue.Job) {
+func (m *hookMaker) DraftsForTest(name string, now queue.Millis) (drafts []queue.Job) {
 	defer func() {
 		for i := range drafts {
 			drafts[i].MaxAttempts = 1 // allow no retries, so that the test shows the result
@@ -263,7 +263,7 @@ func (m *hookMaker) TestHooks(name string, now queue.Millis) (drafts []queue.Job
 	if w, known := m.Webhooks[name]; known {
 		return []queue.Job{m.webhook(&j, queue.HookDead, name, &w, jobJSON)}
 	}
-	for _, moment := range queue.Hooks {
+	for _, moment := range queue.AllHookEvents {
 		if line := m.Commands.CommandFor(moment); line != "" && strings.ReplaceAll(name, "-", "_") == "on_"+moment.String() {
 			return []queue.Job{m.commandHook(&j, moment, line, jobJSON)}
 		}

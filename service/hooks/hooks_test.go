@@ -178,7 +178,7 @@ func TestHookOfTheSettingsCanBeTested(t *testing.T) {
 	for name, want := range map[string]string{"on_dead": "mail ops", "on-dead": "mail ops", "hooks.on_dead": "mail ops",
 		"a": "/queuectld post", "webhooks.a": "/queuectld post", "on_failed": "", "b": ""} {
 		got := ""
-		drafts := m.TestHooks(name, 1)
+		drafts := m.DraftsForTest(name, 1)
 		for _, j := range drafts {
 			got += j.Command + strings.Join(j.Argv, " ")
 			if j.MaxAttempts != 1 || !strings.Contains(j.Stdin, `"id":"test"`) {

@@ -48,7 +48,7 @@ var gateTexts = map[queue.GateKind]struct {
 	}},
 	queue.GateRate: {"rate", func(o *store.WaitReason, _ *queue.Job, r *control.Reason) {
 		r.Text, r.Advice = fmt.Sprintf("rate limit %s: %d of %d starts used", o.Key, o.Usage, o.Limit), "queuectl gate list"
-		r.At = control.Time(o.OpensAt)
+		r.EndsAt = control.Time(o.OpensAt)
 	}},
 	queue.GateResource: {"resource", func(o *store.WaitReason, j *queue.Job, r *control.Reason) {
 		switch {

@@ -121,11 +121,11 @@ func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 	case !j.State.Runnable() || j.DueAt <= now:
 		return r, false
 	case j.State == queue.Failed:
-		return control.Reason{Kind: "retry", At: due,
+		return control.Reason{Kind: "retry", EndsAt: due,
 			Text:   fmt.Sprintf("attempt %d failed, and the automatic retry is not due yet", j.Attempts),
 			Advice: "queuectl retry " + j.ID}, true
 	}
-	return control.Reason{Kind: "time", At: due, Text: "not due yet", Advice: "queuectl edit " + j.ID + " --run-at now"},
+	return control.Reason{Kind: "time", EndsAt: due, Text: "not due yet", Advice: "queuectl edit " + j.ID + " --run-at now"},
 		true
 }
 
@@ -235,5 +235,5 @@ func (f *Finder) addPauseDetails(ctx context.Context, r *control.Reason, o *stor
 	if rule.PauseReason != "" {
 		r.Text += ": " + rule.PauseReason
 	}
-	r.At = control.Time(rule.PausedUntil)
+	r.EndsAt = control.Time(rule.PausedUntil)
 }

@@ -70,7 +70,7 @@ func (q *Quota) RunWithinQuota(ctx context.Context, uid int, request func() erro
 // It reports whether the request now fits. If removing all outputs and inputs would not be enough, it removes
 // nothing.
 func (q *Quota) MakeRoomInQuota(ctx context.Context, uid int, full *store.QuotaError) bool {
-	keep := full.Limit - full.NeededBytes
+	keep := full.LimitBytes - full.NeededBytes
 	if keep < 0 {
 		return false
 	}

@@ -134,7 +134,7 @@ const (
 	RequestRejected ErrorKind = iota // the request was refused before it wrote anything
 	RequestFailed                    // only this request failed, and the transaction is rolled back
 	DiskFull                         // the disk is full, and the transaction is rolled back
-	DatabaseBusy                     // the database is unavailable now, and the transaction is rolled back
+	IsBusy                           // the database is unavailable now, and the transaction is rolled back
 	DatabaseFailed                   // the database failed, and the outcome may be unknown
 )
 

@@ -164,9 +164,9 @@ func (t Tables) SetEdgeStatus(e *rules.Edge, met store.DependencyStatus) error {
 	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
 }
 
-// DropSome deletes up to limit dependencies of a job that is being removed. It returns how many it deleted, and
+// DeleteSomeEdges deletes up to limit dependencies of a job that is being removed. It returns how many it deleted, and
 // whether none is left.
-func (t Tables) DropSome(child int64, limit int) (n int, all bool, err error) {
+func (t Tables) DeleteSomeEdges(child int64, limit int) (n int, all bool, err error) {
 	if !t.HasEdges() || limit <= 0 {
 		return 0, !t.HasEdges(), nil
 	}

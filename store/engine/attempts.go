@@ -25,7 +25,7 @@ func (t *Tx) insertAttempt(seq int64, a *queue.Attempt) error {
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		seq, int64(a.Number), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
 		int64(a.Signal),
-		string(a.Reason), a.Error, records.BoolToInt(a.Counted), a.CPUTime.Microseconds(), a.PeakRSS, int64(a.Leftovers),
+		string(a.Reason), a.Error, records.BoolToInt(a.Counted), a.CPUTime.Microseconds(), a.PeakRSSBytes, int64(a.Leftovers),
 		a.DroppedBytes,
 		orNull(a.Output), orNull(a.OutputRef), a.OutputBytes)
 	// Few attempts have these values, so they are written with a second statement.

@@ -16,7 +16,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
 	attempt := queue.Attempt{Worker: "1/2", Node: "a machine", PID: 77, StartedAt: s.now(), EndedAt: s.now() + 5,
-		Counted: true, CPUTime: 1500 * time.Microsecond, PeakRSS: 1 << 20}
+		Counted: true, CPUTime: 1500 * time.Microsecond, PeakRSSBytes: 1 << 20}
 	run := func(with queue.Attempt) (as queue.Attempt) {
 		t.Helper()
 		g, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
@@ -94,7 +94,7 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	check(2, first, second, third)
 	damageRow(t, s, `UPDATE jobs SET ran = '1/2 77' WHERE seq = ?`, seq)
 	if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.PID != 77 || last.EndedAt != third.EndedAt ||
-		last.PeakRSS != 0 {
+		last.PeakRSSBytes != 0 {
 		t.Errorf("the attempt that is damaged in part is read as %+v, %v", last, err)
 	}
 	if faults, err := integrity.RowFaults(s.db); err != nil || len(faults) != 1 ||
@@ -107,6 +107,6 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 func equalAttempts(a, b queue.Attempt) bool {
 	return a.Number == b.Number && a.Fence == b.Fence && a.Worker == b.Worker && a.Node == b.Node && a.PID == b.PID &&
 		a.StartedAt == b.StartedAt && a.EndedAt == b.EndedAt &&
-		a.ExitCode == b.ExitCode && a.Counted == b.Counted && a.CPUTime == b.CPUTime && a.PeakRSS == b.PeakRSS &&
+		a.ExitCode == b.ExitCode && a.Counted == b.Counted && a.CPUTime == b.CPUTime && a.PeakRSSBytes == b.PeakRSSBytes &&
 		a.OutputBytes == b.OutputBytes
 }

@@ -75,7 +75,7 @@ type SharedDatabase interface {
 	// ReadLanes reads the next jobs of several lanes in one round trip: the columns records.WholeColumns of up
 	// to size jobs of each, and the head of the job that follows them. The result has one element for each
 	// start.
-	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.Lane, error)
+	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.LaneJobs, error)
 	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes them to the callback
 	// each: the first perUser lanes of each user. It skips lanes whose ids are in closedHere. If uids is nil,
 	// it reads the lanes of all users.
@@ -85,10 +85,10 @@ type SharedDatabase interface {
 	// StoreDelta stores the cache delta of the commit with the number commit, for the other nodes. An empty
 	// delta makes them reload.
 	StoreDelta(t *Tx, commit int64, delta []byte) error
-	// TakeSubmission calls enqueue for a submission, a job that a client has written to the database, and
+	// EnqueueSubmission calls enqueue for a submission, a job that a client has written to the database, and
 	// deletes the submission. If the submission no longer exists, another service has enqueued it, and
-	// TakeSubmission reports a duplicate.
-	TakeSubmission(t *Tx, r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error)
+	// EnqueueSubmission reports a duplicate.
+	EnqueueSubmission(t *Tx, r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error)
 	// OwnDeletableOutputs returns up to limit output files that this node must delete: its own files, and those of
 	// nodes that are no longer members.
 	OwnDeletableOutputs(t *Tx, limit int) (refs []string, err error)

@@ -152,7 +152,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	}
 	n := cacheDelta{Version: deltaVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, EnqueuedTotal: m.enqueuedTotal,
 		Counts: m.counts, OutputBytes: m.outputBytes, State: m.dependencies, EmptyLanes: m.emptyLanes,
-		HasGates:       m.gates.Exist,
+		HasGates:       m.gates.HasGates,
 		ReservedInMeta: m.reservedInMeta, EarliestTimer: t.earliestTimer, OverQuota: m.lanes.OverQuota,
 		UserList: m.userList, QueueList: m.queueList}
 	for uid := range t.users {
@@ -163,14 +163,14 @@ func (t *Tx) buildDelta() ([]byte, error) {
 		t.addQueueToDelta(q)
 	}
 	for q, users := range t.delta.queues {
-		n.Queues = append(n.Queues, deltaQueue{q.Name, q.Count(), q.Lanes, slices.Sorted(maps.Keys(users))})
+		n.Queues = append(n.Queues, deltaQueue{q.Name, q.StoredCounts(), q.Lanes, slices.Sorted(maps.Keys(users))})
 	}
 	slices.SortFunc(t.delta.lanes, func(a, b lanes.Name) int {
 		return cmp.Or(strings.Compare(a.Queue, b.Queue), a.UID-b.UID)
 	})
 	for _, name := range slices.Compact(t.delta.lanes) {
 		lane := deltaLane{Queue: name.Queue, UID: name.UID}
-		if l := m.lanes.Plain[name]; l != nil {
+		if l := m.lanes.PlainLanes[name]; l != nil {
 			lane.ID, lane.Head, lane.Priority, lane.ClosedBy = l.ID, l.Head, l.Priority, l.ClosedBy
 			if m.closedForUnknownUser(l) {
 				lane.ClosedBy = rules.Open
@@ -260,7 +260,7 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	}
 	hadNeeds := t.applyEndedLeases(n.EndedLeases)
 	s.foreignChanges.seqs = append(append(s.foreignChanges.seqs, n.EndedLeases...), n.ChangedJobs...)
-	m.reservedInMeta, m.emptyLanes, m.gates.Exist, ls.OverQuota = n.ReservedInMeta, n.EmptyLanes, n.HasGates, n.OverQuota
+	m.reservedInMeta, m.emptyLanes, m.gates.HasGates, ls.OverQuota = n.ReservedInMeta, n.EmptyLanes, n.HasGates, n.OverQuota
 	if ls.OverQuota == nil {
 		ls.OverQuota = map[int64]int{}
 	}
@@ -290,7 +290,7 @@ func (e *Engine) applyCounts(n *cacheDelta) {
 	for _, changed := range n.Queues {
 		q := m.lanes.Queue(changed.Name)
 		m.retainedJobs += changed.RetainedJobs - q.RetainedJobs
-		q.SetCount(changed.QueueCounts)
+		q.SetStoredCounts(changed.QueueCounts)
 		q.Lanes = changed.Lanes
 		for _, uid := range changed.StaleUsers {
 			m.lanes.MarkStaleUser(q, uid)
@@ -352,7 +352,7 @@ func (t *Tx) applyLeases(group *deltaLeases) {
 
 // applyLane updates a lane without demands to the state that another node reported.
 func applyLane(ls *lanes.Lanes, changed *deltaLane) {
-	l := ls.Plain[lanes.Name{Queue: changed.Queue, UID: changed.UID}]
+	l := ls.PlainLanes[lanes.Name{Queue: changed.Queue, UID: changed.UID}]
 	switch {
 	case changed.ID == 0 && l != nil:
 		ls.Remove(l)

@@ -65,7 +65,7 @@ func (m *mirroredNode) copyQuota() {
 		return
 	}
 	o.maxLeasedPerUser = m.mem.maxLeasedPerUser
-	for _, l := range o.lanes.Plain {
+	for _, l := range o.lanes.PlainLanes {
 		if l.ClosedBy == rules.UserGate(l.UID) {
 			l.ClosedBy = rules.Open
 			o.lanes.Update(l)
@@ -177,7 +177,7 @@ func queuesIn(m *memory) map[string]string {
 // lanesIn returns the ids of the lanes. It omits their heads, which each node updates separately.
 func lanesIn(m *memory) map[lanes.Name]int64 {
 	list := map[lanes.Name]int64{}
-	for name, l := range m.lanes.Plain {
+	for name, l := range m.lanes.PlainLanes {
 		list[name] = l.ID
 	}
 	return list

@@ -21,7 +21,7 @@ func (t *Tx) reload() error {
 	}
 	s, old := t.s, t.s.mem
 	err := s.loadMemory()
-	if err == nil && s.mem.gates.Exist {
+	if err == nil && s.mem.gates.HasGates {
 		err = t.computeLeaseNeeds(old.leases)
 	}
 	if err != nil {
@@ -37,8 +37,8 @@ func (t *Tx) reload() error {
 	m.statistics.LastTidyHour, m.dependencies.LastDecidedUID = old.statistics.LastTidyHour, old.dependencies.LastDecidedUID
 	m.lanes.ClosedHere = old.lanes.ClosedHere
 	for name, q := range old.lanes.Queues {
-		if q.Pass > old.lastServedTurn { // a queue whose Pass is not higher is treated like a new queue
-			m.lanes.Queue(name).Pass = q.Pass
+		if q.NextTurn > old.lastServedTurn { // a queue whose Pass is not higher is treated like a new queue
+			m.lanes.Queue(name).NextTurn = q.NextTurn
 		}
 		if reloaded := m.lanes.Queues[name]; reloaded != nil {
 			reloaded.LastTurns, reloaded.FixedTurns = q.LastTurns, q.FixedTurns

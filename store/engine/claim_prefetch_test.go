@@ -28,7 +28,7 @@ func TestClaimPrefetchSeesTheTransaction(t *testing.T) {
 	}{
 		"nothing":   {want: []int64{1, 4}, taken: true},
 		"an end":    {ended: []int{2}, want: []int64{1, 4}, taken: true},
-		"a new job": {want: []int64{1, 7}, do: func(t *engine.Tx) error { return engine.EnqueueIn(t, important) }},
+		"a new job": {want: []int64{1, 7}, do: func(t *engine.Tx) error { return engine.EnqueueInTx(t, important) }},
 		"a cancellation": {want: []int64{1, 5}, do: func(t *engine.Tx) error {
 			return t.Rules().Change(4,
 				store.Change{Verb: queue.VerbCancel})

@@ -34,7 +34,7 @@ func (t *Tx) BestClosedInQueue(gate int64, queueName string) (l rules.Lane, foun
 
 // BestClosedInList implements rules.Lanes. It returns the best of the lanes of one user that a gate has closed
 // in one queue.
-func (t *Tx) BestClosedInList(gate int64, list rules.ClosedLaneList) (l rules.Lane, found bool, err error) {
+func (t *Tx) BestClosedInList(gate int64, list rules.ClosedListKey) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gate: gate, queue: list.Queue, uid: list.UID})
 }
 
@@ -43,12 +43,12 @@ func (t *Tx) BestClosedInList(gate int64, list rules.ClosedLaneList) (l rules.La
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
 	gate, ls := search.gate, t.s.mem.lanes
 	if gate < 0 {
-		if plain := ls.Plain[lanes.Name{Queue: search.queue, UID: uidOfGate(gate)}]; plain != nil && plain.ClosedBy == gate {
+		if plain := ls.PlainLanes[lanes.Name{Queue: search.queue, UID: uidOfGate(gate)}]; plain != nil && plain.ClosedBy == gate {
 			l, found = *plain, true
 		}
 	}
 	closedHere := ls.ClosedHereBy(gate)
-	if closedHere == "" && (!t.s.mem.gates.Exist || gate < 0 && ls.OverQuota[gate] == 0) {
+	if closedHere == "" && (!t.s.mem.gates.HasGates || gate < 0 && ls.OverQuota[gate] == 0) {
 		return l, found, nil
 	}
 	other, known := t.closedLanes[search]
@@ -92,13 +92,13 @@ func uidOfGate(gate int64) int {
 
 // EachClosedList implements rules.Lanes. It calls the function each for the best lane of every list of lanes
 // that a gate has closed. It reads all these lanes before the first call, because the calls may change lanes.
-func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(rules.Lane) (bool, error)) error {
+func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rules.Lane) (bool, error)) error {
 	ls := t.s.mem.lanes
-	best := map[rules.ClosedLaneList]rules.Lane{}
+	best := map[rules.ClosedListKey]rules.Lane{}
 	take := func(l rules.Lane) {
 		l.ClosedBy = gate
-		if first, found := best[l.ClosedList()]; l.ClosedList().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
-			best[l.ClosedList()] = l
+		if first, found := best[l.ClosedListKey()]; l.ClosedListKey().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
+			best[l.ClosedListKey()] = l
 		}
 	}
 	if gate < 0 {
@@ -109,17 +109,17 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 		}
 	}
 	closedHere := ls.ClosedHereBy(gate)
-	if closedHere != "" || t.s.mem.gates.Exist && (gate > 0 || ls.OverQuota[gate] > 0) {
+	if closedHere != "" || t.s.mem.gates.HasGates && (gate > 0 || ls.OverQuota[gate] > 0) {
 		list, more := t.closedListLanes(gate, after, closedHere)
 		for _, l := range list {
 			take(l)
 		}
 		if more { // the lists after the last one are left to the next call
-			last := list[len(list)-1].ClosedList()
-			maps.DeleteFunc(best, func(list rules.ClosedLaneList, _ rules.Lane) bool { return list.Compare(last) > 0 })
+			last := list[len(list)-1].ClosedListKey()
+			maps.DeleteFunc(best, func(list rules.ClosedListKey, _ rules.Lane) bool { return list.Compare(last) > 0 })
 		}
 	}
-	for _, list := range slices.SortedFunc(maps.Keys(best), rules.ClosedLaneList.Compare) {
+	for _, list := range slices.SortedFunc(maps.Keys(best), rules.ClosedListKey.Compare) {
 		if more, err := each(best[list]); !more || err != nil {
 			return err
 		}
@@ -131,15 +131,15 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedLaneList, each func(ru
 // closed only for this node. If closedHere is not empty, the result is exactly its lanes. If it is empty, the
 // result is the best lane of each list behind the list with the key after. more is true if there may be further
 // lists.
-func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere string) (list []rules.Lane, more bool) {
+func (t *Tx) closedListLanes(gate int64, after rules.ClosedListKey, closedHere string) (list []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
-	if known, found := t.closedLanes[search]; found && after == (rules.ClosedLaneList{}) {
+	if known, found := t.closedLanes[search]; found && after == (rules.ClosedListKey{}) {
 		return known, len(known) == maxListsPerCall && closedHere == ""
 	}
 	if closedHere != "" {
 		list = t.storedLanes(`WHERE `+t.InNumbersSQL("id"), closedHere)
 	} else {
-		for last := after; len(list) < maxListsPerCall; last = list[len(list)-1].ClosedList() {
+		for last := after; len(list) < maxListsPerCall; last = list[len(list)-1].ClosedListKey() {
 			l, found := t.firstLaneOfNextList(gate, last)
 			if !found {
 				break
@@ -147,7 +147,7 @@ func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere 
 			list = append(list, l)
 		}
 	}
-	if after == (rules.ClosedLaneList{}) {
+	if after == (rules.ClosedListKey{}) {
 		t.cacheClosedLanes(search, list)
 	}
 	return list, len(list) == maxListsPerCall && closedHere == ""
@@ -157,9 +157,9 @@ func (t *Tx) closedListLanes(gate int64, after rules.ClosedLaneList, closedHere 
 // key comes before all others. One query searches the rest of the last list's queue, and another one searches
 // later queues. With a single condition on the pair (queue, uid), SQLite would use the index only for the
 // queue, and read all lanes of the last list.
-func (t *Tx) firstLaneOfNextList(gate int64, last rules.ClosedLaneList) (l rules.Lane, found bool) {
+func (t *Tx) firstLaneOfNextList(gate int64, last rules.ClosedListKey) (l rules.Lane, found bool) {
 	const shut = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
-	if last != (rules.ClosedLaneList{}) {
+	if last != (rules.ClosedListKey{}) {
 		l, found, _ = t.storedLane(shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
 			gate, last.Queue, int64(last.UID))
 	}

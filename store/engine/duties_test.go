@@ -203,7 +203,7 @@ func countSteps(t *testing.T, s *Store) (n int64) {
 // A step of a periodic task reads the same number of rows however much is stored. `make duties` runs this
 // test with a million jobs.
 func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	many := 100_000
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_ENDED")); err == nil {
 		many = n

@@ -214,7 +214,7 @@ func (e *Engine) Close() error {
 	if e.Err() == nil && !e.writesStopped { // after a failure or in read-only mode, nothing may be written
 		// Close without an error if the estimates cannot be written now, because losing them is acceptable.
 		unwritten = e.writeEstimates()
-		if k := database.ErrorKindOf(unwritten); k == database.DiskFull || k == database.DatabaseBusy {
+		if k := database.ErrorKindOf(unwritten); k == database.DiskFull || k == database.IsBusy {
 			unwritten = nil
 		}
 	}

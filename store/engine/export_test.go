@@ -17,17 +17,17 @@ import (
 // use from the engine and from the internal tests.
 var (
 	Draft                  = draft
-	Completed              = completionOf
+	CompletionOf           = completionOf
 	DefaultOrder           = defaultOrder
 	Fixture                = fixture
-	Walks                  = runWalks
-	MirroredWalks          = runMirroredWalks
+	RunWalks               = runWalks
+	RunMirroredWalks       = runMirroredWalks
 	SimulateForeignCommits = simulateForeignCommits
 	EveryOperation         = callEveryOperation
 	CompleteOne            = completeOne
 	PromoteAll             = promoteAll
 	StatisticsOf           = statisticsOf
-	EnqueueIn              = enqueueInTx
+	EnqueueInTx            = enqueueInTx
 )
 
 // Wrap returns a Store of the internal tests for the engine of any store.
@@ -63,7 +63,7 @@ func (t *Tx) PrewrittenJobs() int { return len(t.prewrite.jobs) }
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 
 // LanesReadAhead returns the jobs that were read ahead, by lane.
-func (t *Tx) LanesReadAhead() map[int64]readahead.Lane { return t.readAhead.Lanes() }
+func (t *Tx) LanesReadAhead() map[int64]readahead.LaneJobs { return t.readAhead.Lanes() }
 
 // HasWaiter reports whether a claim waits for a runnable job.
 func (e *Engine) HasWaiter() bool {
@@ -92,8 +92,8 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 		e.mem.lanes.Queue("q").FixedTurns = 7
 		e.mem.lanes.Queue("gone").LastTurns = map[int]int64{1: 8}
 		e.mem.lastServedTurn = 5
-		e.mem.lanes.Queue("gone").Pass = 5 // a new queue also starts with this value
-		e.mem.lanes.Queue("waits").Pass = 6
+		e.mem.lanes.Queue("gone").NextTurn = 5 // a new queue also starts with this value
+		e.mem.lanes.Queue("waits").NextTurn = 6
 		if err := tx.reload(); err != nil {
 			return err
 		}
@@ -103,7 +103,7 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 		if e.mem.lanes.Queues["gone"] != nil {
 			t.Error("reload created a queue that does not exist")
 		}
-		if q := e.mem.lanes.Queues["waits"]; q == nil || q.Pass != 6 {
+		if q := e.mem.lanes.Queues["waits"]; q == nil || q.NextTurn != 6 {
 			t.Errorf("reload lost the pass of a queue: %+v", q)
 		}
 		return nil

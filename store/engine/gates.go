@@ -46,13 +46,13 @@ func (e *Engine) Gates(ctx context.Context, uid int, after store.GateState) ([]s
 }
 
 // tidyGates removes gates that no job or lane needs. It reports whether there are more.
-func (t *Tx) tidyGates() (more bool, err error) { return t.gateTables.Tidy(moveStep) }
+func (t *Tx) tidyGates() (more bool, err error) { return t.gateTables.RemoveUnneeded(moveStep) }
 
 // recheckDueGates rechecks the gates whose opening time has come, which is when a rate limit has room again. It
 // reports whether there are more.
 func (t *Tx) recheckDueGates() (more bool, err error) {
 	t.recheckClosedHereIfStale()
-	if !t.s.mem.gates.Exist {
+	if !t.s.mem.gates.HasGates {
 		return false, nil
 	}
 	list, err := t.TakeDue(moveStep, t.startTime < t.s.mem.lastPromote)
@@ -66,7 +66,7 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 // RecheckClosedLanes starts a recheck of all gates that close a lane. It is called when any of these gates may
 // have room again. Each call of Promote rechecks some of them.
 func (t *Tx) RecheckClosedLanes() {
-	if t.s.mem.gates.Exist {
+	if t.s.mem.gates.HasGates {
 		t.recheckClosedHere()
 		t.s.mem.recheckedUpTo = math.MinInt64 + 1
 		t.WakeAt(t.startTime)
@@ -118,7 +118,7 @@ func (t *Tx) continueRecheck() (more bool, err error) {
 // resumeLanes computes which gates the leases hold, and rechecks all gates that close lanes. The rules of gates
 // may have changed while the engine was closed.
 func (e *Engine) resumeLanes(ctx context.Context) error {
-	if !e.mem.gates.Exist {
+	if !e.mem.gates.HasGates {
 		return nil
 	}
 	return e.Do(ctx, Urgent, func(t *Tx) error {

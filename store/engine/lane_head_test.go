@@ -37,7 +37,7 @@ func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
 // A lane loses its good rank when its first job leaves or gets a low priority. Searches for the best jobs then
 // do not waste time on the lane, even if a user has thousands of such lanes.
 func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	const many, attacker, victim = 5500, 1, 2
 	for name, c := range map[string]store.Change{
 		"cancelled": {Verb: queue.VerbCancel, UID: attacker},

@@ -19,7 +19,7 @@ func (t *Tx) SetLane(l rules.Lane) error {
 		return t.setDemandLane(l)
 	}
 	t.addLaneToDelta(&l)
-	cached := m.lanes.Plain[lanes.NameOf(&l)]
+	cached := m.lanes.PlainLanes[lanes.NameOf(&l)]
 	old := *cached
 	t.undo = append(t.undo, func() {
 		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
@@ -98,7 +98,7 @@ const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND l
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
-		l := ls.Plain[lanes.Name{Queue: j.Queue, UID: j.UID}]
+		l := ls.PlainLanes[lanes.Name{Queue: j.Queue, UID: j.UID}]
 		if l == nil {
 			l = new(emptyLane(j))
 			t.insertLane(l, "", "")
@@ -120,7 +120,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	l = emptyLane(j)
 	needs := ""
 	for _, d := range j.Demands {
-		gate, err := t.Gate(j.UID, d)
+		gate, err := t.EnsureGate(j.UID, d)
 		if err != nil {
 			return l, err
 		}
@@ -198,7 +198,7 @@ func (t *Tx) tidyLanes() (more bool, err error) {
 		leased[l.Job.Lane] = true
 	}
 	var empty []*rules.Lane
-	for _, l := range m.lanes.Plain {
+	for _, l := range m.lanes.PlainLanes {
 		if l.ClosedBy == rules.Empty && !leased[l.ID] && len(empty) < moveStep {
 			empty = append(empty, l)
 		}
@@ -225,7 +225,7 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	}
 	// A lane with demands whose stored needs are lost looks like a lane without demands. So check that l is the
 	// cached lane itself.
-	if m.lanes.Plain[lanes.NameOf(l)] == l {
+	if m.lanes.PlainLanes[lanes.NameOf(l)] == l {
 		m.lanes.Remove(l)
 		t.addLaneToDelta(l)
 		t.undo = append(t.undo, func() { m.lanes.Add(l) })

@@ -429,7 +429,7 @@ func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	claimJobs(t, s, store.Report{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	enqueueFor(t, s, 1, 1)
 	name := lanes.Name{Queue: "default", UID: 1}
-	plain := s.mem.lanes.Plain[name]
+	plain := s.mem.lanes.PlainLanes[name]
 	damageRow(t, s, `UPDATE lanes SET needs = '' WHERE demands <> ''`)
 	s.maxEmptyLanes = 0
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
@@ -442,7 +442,7 @@ func TestDamagedLaneIsNotAPlainLane(t *testing.T) {
 	if n := number(t, s, `SELECT count(*) FROM lanes WHERE demands <> ''`); n != 0 {
 		t.Errorf("%d empty lanes are still stored, want none", n)
 	}
-	if got := s.mem.lanes.Plain[name]; plain == nil || got != plain {
+	if got := s.mem.lanes.PlainLanes[name]; plain == nil || got != plain {
 		t.Errorf("the cached plain lane is %p, want %p", got, plain)
 	}
 }

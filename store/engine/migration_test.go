@@ -17,7 +17,7 @@ import (
 // A crash at any statement of any migration leaves the old or the new schema. The next start continues from
 // that schema, and ends with the schema of a new database.
 func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	for v := range database.Migrations {
 		for n := range len(database.Migrations[v]) + 1 {
 			dir := t.TempDir()

@@ -136,7 +136,7 @@ func (t *Tx) disownStep(d *disownment) error {
 			return false, nil
 		}
 		scanned++
-		if m.leases[r.Num(0)] == nil && r.Num(records.UidColumn) == int64(d.uid) {
+		if m.leases[r.Num(0)] == nil && r.Num(records.UIDColumn) == int64(d.uid) {
 			list = append(list, records.ReadRulesJob(r, records.HeadColumns))
 		}
 		return true, nil

@@ -37,7 +37,7 @@ var errPrewrite = prewriteError{errors.New("rows that were written ahead of the 
 // prewriteError makes the engine repeat the transaction, like the error of a busy database.
 type prewriteError struct{ error }
 
-func (prewriteError) Kind() database.ErrorKind { return database.DatabaseBusy }
+func (prewriteError) Kind() database.ErrorKind { return database.IsBusy }
 
 // PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's first
 // operation, and before this node holds the writer lock. If no other node is active, the lock is free, so it

@@ -76,7 +76,7 @@ func (e *Engine) publishUsers(state *reads.State) {
 	for uid := range e.mem.users {
 		e.publishUser(state, uid)
 	}
-	state.ReservedFences = map[int64]database.Reservation{}
+	state.Reservations = map[int64]database.Reservation{}
 	for seq := range e.mem.leases {
 		e.publishLease(state, seq)
 	}
@@ -96,9 +96,9 @@ func (e *Engine) publishUser(state *reads.State, uid int) {
 // publishLease makes a job's lease visible to readers, if it is reserved.
 func (e *Engine) publishLease(state *reads.State, seq int64) {
 	if l := e.mem.leases[seq]; l != nil && !l.Running {
-		state.ReservedFences[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
+		state.Reservations[seq] = database.Reservation{Fence: l.Job.Fence, Node: l.Job.Node}
 	} else {
-		delete(state.ReservedFences, seq)
+		delete(state.Reservations, seq)
 	}
 }
 

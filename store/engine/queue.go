@@ -36,7 +36,7 @@ func encodeAllTexts(drafts []queue.Job) (list []records.Texts, err error) {
 // enqueue implements Enqueue in a transaction. list holds the encoded texts of the drafts.
 func (t *Tx) enqueue(r store.Request, list []records.Texts) (store.Receipt, error) {
 	if r.Submission != 0 && t.submission == 0 {
-		return t.s.shared.TakeSubmission(t, &r, func() (store.Receipt, error) {
+		return t.s.shared.EnqueueSubmission(t, &r, func() (store.Receipt, error) {
 			t.submission = r.Submission
 			defer func() { t.submission = 0 }()
 			return t.enqueue(r, list)
@@ -98,7 +98,7 @@ func (t *Tx) insertAll(r store.Request, list []records.Texts, receipt store.Rece
 	replaced, before := 0, t.rules.HookBytes
 	for i := range r.Drafts {
 		draft := withParentSeqs(&r.Drafts[i], receipt.Seqs)
-		if receipt.Found != nil && receipt.Found[i] {
+		if receipt.IsExisting != nil && receipt.IsExisting[i] {
 			continue
 		}
 		gone, err := t.rules.CancelReplacedJob(&draft)
@@ -137,10 +137,10 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 	}
 	receipt.NewQueues = t.newQueues(rules.CountByQueue(drafts))
 	for i, other := range instead {
-		if receipt.Found == nil {
-			receipt.Found = make([]bool, len(drafts))
+		if receipt.IsExisting == nil {
+			receipt.IsExisting = make([]bool, len(drafts))
 		}
-		if receipt.Found[i] = true; other.Job != nil {
+		if receipt.IsExisting[i] = true; other.Job != nil {
 			receipt.IDs[i], receipt.Seqs[i] = other.Job.ID, other.Job.Seq
 		} else {
 			receipt.IDs[i], receipt.Seqs[i] = receipt.IDs[other.DraftIndex], receipt.Seqs[other.DraftIndex]

@@ -23,7 +23,7 @@ func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 		if t.queues == nil {
 			t.queues = map[*lanes.Queue]records.QueueCounts{}
 		}
-		t.queues[q] = q.Count()
+		t.queues[q] = q.StoredCounts()
 	}
 	return q
 }
@@ -59,13 +59,13 @@ func (t *Tx) updateQueueList() {
 	m := &t.s.mem
 	var changed []string
 	for q, old := range t.queues {
-		if q.Count() != old {
+		if q.StoredCounts() != old {
 			changed = append(changed, q.Name)
 		}
 	}
 	updateList(&m.listedQueues, &m.queueList, changed, func(name string) { t.writeQueue(m.lanes.Queue(name)) },
 		func(name string) string {
-			c := m.lanes.Queue(name).Count()
+			c := m.lanes.Queue(name).StoredCounts()
 			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes)
 		})
 }
@@ -90,7 +90,7 @@ func (e *Engine) loadQueueCounts() error {
 	m := &e.mem
 	counts, err := records.ParseQueueCounts(m.queueList)
 	for name, c := range counts {
-		m.lanes.Queue(name).SetCount(c)
+		m.lanes.Queue(name).SetStoredCounts(c)
 		m.listedQueues = append(m.listedQueues, name)
 	}
 	for _, q := range m.lanes.Queues {

@@ -28,9 +28,9 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	old, weights, served, from := q.Rule, m.lanes.Weights, q.LastTurns, q.FixedTurns
 	passes, turn := map[*lanes.Queue]int64{}, m.lastServedTurn
 	for _, other := range m.lanes.Queues {
-		if other.Pass != 0 {
-			passes[other] = other.Pass
-			other.Pass = 0
+		if other.NextTurn != 0 {
+			passes[other] = other.NextTurn
+			other.NextTurn = 0
 		}
 	}
 	t.undo = append(t.undo, func() {
@@ -38,7 +38,7 @@ func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 		q.LastTurns, q.FixedTurns = served, from
 		m.lanes.Weights, m.lastServedTurn = weights, turn
 		for other, pass := range passes {
-			other.Pass = pass
+			other.NextTurn = pass
 		}
 		m.lanes.UpdateQueue(q)
 	})

@@ -75,9 +75,9 @@ func (t *Tx) LastServedTurn() int64 { return t.s.mem.lastServedTurn }
 // RecordQueueTurn implements rules.Queues. It records that a queue was served in a turn, and sets its next turn.
 func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, next int64) {
 	l := t.s.mem.lanes.Queue(q.Name)
-	old := l.Pass
-	t.undo = append(t.undo, func() { l.Pass = old })
-	l.Pass, t.s.mem.lastServedTurn = next, turn
+	old := l.NextTurn
+	t.undo = append(t.undo, func() { l.NextTurn = old })
+	l.NextTurn, t.s.mem.lastServedTurn = next, turn
 }
 
 // BestLane implements rules.Lanes. It returns a queue's open lane with the best head, and the head of the second best.
@@ -101,7 +101,7 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 			if scanned++; scanned > moveStep {
 				return
 			}
-			if q.IsIdle() && q.Pass <= m.lastServedTurn {
+			if q.IsIdle() && q.NextTurn <= m.lastServedTurn {
 				delete(m.lanes.Queues, name)
 				t.s.Publish(func(state *reads.State) { delete(state.LastTurns, name) })
 			}
@@ -172,7 +172,7 @@ func (e *Engine) readQueues(all *database.QueryBatch) {
 	m := &e.mem
 	all.Add(func(r database.Row) (bool, error) {
 		q := m.lanes.Queue(r.Text(0))
-		q.SetCount(records.QueueCounts{Waiting: r.Num(1), UID: int(r.Num(2)), RetainedJobs: r.Num(3),
+		q.SetStoredCounts(records.QueueCounts{Waiting: r.Num(1), UID: int(r.Num(2)), RetainedJobs: r.Num(3),
 			RetainedBytes: r.Num(4)})
 		rule := store.DefaultQueueRule
 		if text := r.View(5); len(text) > 0 {

@@ -56,7 +56,7 @@ func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 // Remove implements rules.Jobs. It deletes a job. If the job has many attempts or dependencies, tidyRemoved
 // deletes the rest later. Readers no longer see the rest.
 func (t *Tx) Remove(seq int64) error {
-	n, all, _ := t.DropSome(seq, min(maxRemovedWithJob, maxRemovedPerTx-t.removedRows))
+	n, all, _ := t.DeleteSomeEdges(seq, min(maxRemovedWithJob, maxRemovedPerTx-t.removedRows))
 	t.removedRows += n
 	a := t.firstAttempts(seq, maxRemovedWithJob)
 	if all && a.isComplete && t.removedRows+a.count <= maxRemovedPerTx {
@@ -76,7 +76,7 @@ func (t *Tx) tidyRemoved() (more bool, err error) {
 	if seq == 0 {
 		return false, t.err
 	}
-	n, all, err := t.DropSome(seq, removedPerStep)
+	n, all, err := t.DeleteSomeEdges(seq, removedPerStep)
 	t.removedRows += n
 	if err != nil || !all {
 		return true, err

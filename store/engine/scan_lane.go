@@ -131,7 +131,7 @@ func (t *Tx) scanPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (
 
 // readLanes reads the next jobs of several lanes from the server. It does not write the changed lanes first, since
 // it only reads jobs.
-func (t *Tx) readLanes(starts []readahead.Start, size int) ([]readahead.Lane, error) {
+func (t *Tx) readLanes(starts []readahead.Start, size int) ([]readahead.LaneJobs, error) {
 	if err := t.EnsureBegun(); err != nil {
 		return nil, err
 	}

@@ -193,7 +193,7 @@ func (t *Tx) enqueueScheduledJob(f *store.OccurrenceRequest, draft queue.Job) (s
 	if err != nil {
 		return 0, "", err
 	}
-	if receipt.Found != nil {
+	if receipt.IsExisting != nil {
 		return 0, "", queue.Errorf(queue.CodeExists, "the schedule enqueued no job, because job %s already has the unique "+
 			"key %q; to see its state: queuectl show %[1]s", receipt.IDs[0], drafts[0].Unique)
 	}

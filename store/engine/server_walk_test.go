@@ -37,7 +37,7 @@ func TestConformanceOfAServer(t *testing.T) {
 // In random walks, sequences of random operations, the engine on a server behaves like the model.
 func TestWalksOfAServer(t *testing.T) {
 	p := skipUnlessServer(t)
-	engine.Walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
+	engine.RunWalks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
 		url := p.Create(t)
 		return func(order queue.Order) (store.Store, *engine.Engine) {
 			s := openWithForeignCommits(t, url, order)
@@ -50,7 +50,7 @@ func TestWalksOfAServer(t *testing.T) {
 // operation and across restarts. Its lanes are correct after every step.
 func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 	p := skipUnlessServer(t)
-	engine.MirroredWalks(t, 1, func(t *testing.T) func(queue.Order) (s store.Store, first, second *engine.Engine) {
+	engine.RunMirroredWalks(t, 1, func(t *testing.T) func(queue.Order) (s store.Store, first, second *engine.Engine) {
 		url := p.Create(t)
 		return func(order queue.Order) (s store.Store, first, second *engine.Engine) {
 			open := func(name string) *postgres.Store {

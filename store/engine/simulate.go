@@ -37,7 +37,7 @@ func (t *Tx) WithSavepoint(part func() error) error {
 	m, s := t.s.mem, t.s
 	users, counts := maps.Clone(m.users), map[*lanes.Queue]records.QueueCounts{}
 	for _, q := range m.lanes.Queues {
-		counts[q] = q.Count()
+		counts[q] = q.StoredCounts()
 	}
 	was, undo := *t, len(t.undo)
 	back := s.rechecks.SaveDirtyGates()
@@ -63,7 +63,7 @@ func (t *Tx) WithSavepoint(part func() error) error {
 	maps.Copy(s.mem.users, users)
 	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
 	for q, c := range counts {
-		q.SetCount(c)
+		q.SetStoredCounts(c)
 	}
 	s.mem.recountLeased()
 	back()

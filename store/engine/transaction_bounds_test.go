@@ -125,7 +125,7 @@ func applyBatch(t *testing.T, s *Store, committed store.Receipt) {
 // Each transaction changes a limited number of rows, even if very many jobs are due, too old or in one batch.
 // So other callers wait at most for one step.
 func TestNoTransactionIsLarge(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	const many = 5 * promoteStep
 	s := openStore(t, t.TempDir())
 	now := s.now() // advanced only by the cases below

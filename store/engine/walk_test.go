@@ -51,7 +51,7 @@ func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		if own := t.s.mem.lanes.Plain[lanes.NameOf(&l)]; r.Text(records.LaneColumnCount) == "" && own != nil {
+		if own := t.s.mem.lanes.PlainLanes[lanes.NameOf(&l)]; r.Text(records.LaneColumnCount) == "" && own != nil {
 			l = *own
 		}
 		if gate, here := t.s.mem.lanes.ClosedHere[l.ID]; here && l.ClosedBy == rules.Open {
@@ -89,7 +89,7 @@ func (t *Tx) checkUsedUnits() error {
 	for _, l := range t.s.mem.leases {
 		leased[l.Job.Queue]++
 		for _, d := range l.Job.Demands {
-			gate, err := t.Gate(l.Job.UID, d)
+			gate, err := t.EnsureGate(l.Job.UID, d)
 			if err != nil {
 				return err
 			}
@@ -211,14 +211,14 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	}
 	type list struct {
 		gate int64
-		of   rules.ClosedLaneList
+		of   rules.ClosedListKey
 	}
 	best := map[list]rules.Lane{}
 	for _, l := range lanes {
 		if l.ClosedBy == rules.Open || l.ClosedBy == rules.Empty {
 			continue
 		}
-		at := list{l.ClosedBy, l.ClosedList()}
+		at := list{l.ClosedBy, l.ClosedListKey()}
 		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool {
 			return n.Gate == l.ClosedBy &&
 				n.Kind == queue.GateResource
@@ -238,7 +238,7 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	for at, l := range best {
 		covered := false
 		for _, other := range lanes {
-			if other.ClosedBy == rules.Open && other.ClosedList() == l.ClosedList() && !other.Head.After(l.Head) {
+			if other.ClosedBy == rules.Open && other.ClosedListKey() == l.ClosedListKey() && !other.Head.After(l.Head) {
 				covered = covered || slices.ContainsFunc(needs(other), func(n rules.Need) bool { return n.Gate == at.gate })
 			}
 		}
@@ -272,7 +272,7 @@ func (t *Tx) checkQueues(lanes map[int64]rules.Lane) error {
 	ls := t.s.mem.lanes
 	for name, q := range ls.Queues {
 		head, open := heads[name]
-		if open != (len(q.OpenLanes) > 0 || q.Best != nil) || open && head != q.Head {
+		if open != (len(q.OpenLanes) > 0 || q.BestDemandLane != nil) || open && head != q.Head {
 			return fmt.Errorf("queue %s has the head %v, open %t, but the cache has %+v", name, head, open, q)
 		}
 		if ready := open && q.Room > 0; ready != (q.ReadyIndex >= 0) || ready && ls.Ready[q.ReadyIndex] != q {

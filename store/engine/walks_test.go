@@ -12,7 +12,7 @@ import (
 // In sequences of random operations with restarts, the engine behaves like the model. Its lanes are correct
 // after every operation.
 func TestWalks(t *testing.T) {
-	engine.Walks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
+	engine.RunWalks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {
 		dir := t.TempDir()
 		return func(order queue.Order) (store.Store, *engine.Engine) {
 			s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: order})

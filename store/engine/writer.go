@@ -177,9 +177,9 @@ func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 				return nil, nil
 			}
 			group = last // the operations that may use the whole reserve write little and free space
-		case k == database.DatabaseBusy && busyTries < maxRetries:
+		case k == database.IsBusy && busyTries < maxRetries:
 			busyTries++
-		case k == database.DatabaseBusy:
+		case k == database.IsBusy:
 			e.refuseGroup(group, e.backend.RefusalError(k, err))
 			return nil, nil
 		// It is unknown which operation caused the error. Commit the operations one by one to find it.
@@ -400,7 +400,7 @@ func (t *Tx) rollback() {
 		t.s.mem.putUser(uid, u)
 	}
 	for q, old := range t.queues {
-		q.SetCount(old)
+		q.SetStoredCounts(old)
 	}
 	t.s.mem.recountLeased()
 	t.s.minute = statistics.Cache{}

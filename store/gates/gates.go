@@ -27,7 +27,7 @@ type Tx interface {
 // State is the part of the gates that the writer keeps in memory. If the transaction is rolled back, the caller
 // restores it.
 type State struct {
-	Exist        bool    // the database contains gates, and perhaps lanes with demands
+	HasGates     bool    // the database contains gates, and perhaps lanes with demands
 	ResourceList []int64 // ids of the gates that are resources; to change it, a transaction assigns a new list
 	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases that are not known
 	// to have started. The caller of this package counts the units.
@@ -38,7 +38,7 @@ type State struct {
 func (s *State) Read(all *database.QueryBatch) {
 	all.Each(func(r database.Row) { s.ResourceList = append(s.ResourceList, r.Num(0)) },
 		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
-	all.Each(func(database.Row) { s.Exist = true }, `SELECT 1 FROM gates LIMIT 1`)
+	all.Each(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
 // Tables implements rules.Gates, except TakenUnits, on the tables "gates" and "starts", in one transaction.
@@ -63,9 +63,9 @@ func New(tx Tx, s *State) Tables { return Tables{tx: tx, state: s} }
 // It is called when a part of the transaction is undone.
 func (t *Tables) Forget() { t.limits, t.namingChanges = nil, nil }
 
-// Gate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
+// EnsureGate returns the id of the gate that a user's job demands. It creates the gate, with the demand's rule,
 // if it does not exist.
-func (t *Tables) Gate(uid int, d queue.Demand) (id int64, err error) {
+func (t *Tables) EnsureGate(uid int, d queue.Demand) (id int64, err error) {
 	owner := int64(d.Owner(uid))
 	id, err = t.tx.QueryNumber(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
 	if err != nil || id != 0 {
@@ -73,7 +73,7 @@ func (t *Tables) Gate(uid int, d queue.Demand) (id int64, err error) {
 	}
 	id, err = t.tx.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
 		int64(d.Kind), d.Key, int64(d.Amount), d.Period.Milliseconds())
-	t.state.Exist = true
+	t.state.HasGates = true
 	if d.Kind == queue.GateResource {
 		t.state.ResourceList = append(slices.Clip(t.state.ResourceList), id)
 	}
@@ -88,10 +88,10 @@ func (t *Tables) CountLane(gate int64, delta int) error {
 	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gate)
 }
 
-// Tidy removes up to limit gates that no lane needs and no job names. It keeps a rate while the rate's period
+// RemoveUnneeded removes up to limit gates that no lane needs and no job names. It keeps a rate while the rate's period
 // contains a recorded start. It reports whether there is more to do.
-func (t *Tables) Tidy(limit int) (more bool, err error) {
-	if !t.state.Exist {
+func (t *Tables) RemoveUnneeded(limit int) (more bool, err error) {
+	if !t.state.HasGates {
 		return false, nil
 	}
 	t.WriteNamed()
@@ -188,7 +188,7 @@ func (t *Tables) TakeDue(limit int, setBack bool) (list []int64, err error) {
 
 // NextDue returns the earliest opening time of all gates, or 0 if no gate has an opening time.
 func (t *Tables) NextDue() (at int64, err error) {
-	if t.state.Exist {
+	if t.state.HasGates {
 		at, err = t.tx.QueryNumber(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
 	}
 	return at, err
@@ -204,7 +204,7 @@ func (t *Tables) RecordStart(gate int64, at queue.Millis) error {
 // SetRuleFromJob implements rules.Gates. It sets the rule of a lock or rate from a job's demand. See
 // docs/decisions/0018.
 func (t *Tables) SetRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
-	id, _ := t.Gate(j.UID, d)
+	id, _ := t.EnsureGate(j.UID, d)
 	n, per := int64(d.Amount), d.Period.Milliseconds()
 	fixed, err := t.tx.QueryNumber(
 		`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
@@ -241,7 +241,7 @@ func (t *Tables) SetFixedRule(d queue.Demand) (id int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	id, _ = t.Gate(queue.SharedOwner, d)
+	id, _ = t.EnsureGate(queue.SharedOwner, d)
 	t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id)
 	return id, t.putRule(id, int64(d.Amount), d.Period.Milliseconds())
 }
@@ -260,7 +260,7 @@ func (t *Tables) AdjustNamingCounts(j *rules.Job, delta int) (err error) {
 			continue
 		}
 		if delta > 0 {
-			_, err = t.Gate(j.UID, d)
+			_, err = t.EnsureGate(j.UID, d)
 		}
 		if t.namingChanges == nil {
 			t.namingChanges = map[gateName]int64{}

@@ -15,11 +15,11 @@ import (
 // Lanes is the writer's cache of lanes and queues. It holds all lanes without demands, called plain lanes.
 // There may be many lanes with demands, so it holds only the best ones of each queue and user.
 type Lanes struct {
-	Plain  map[Name]*rules.Lane
-	ByUID  map[int][]*rules.Lane // plain lanes by uid
-	Queues map[string]*Queue
-	Ready  heapOf[*Queue, byQueue] // queues that have room and an open lane
-	stale  []*Queue                // queues whose best lane must be found again
+	PlainLanes map[Name]*rules.Lane
+	ByUID      map[int][]*rules.Lane // plain lanes by uid
+	Queues     map[string]*Queue
+	Ready      heapOf[*Queue, byQueue] // queues that have room and an open lane
+	stale      []*Queue                // queues whose best lane must be found again
 	// OverQuota maps the gate of a user's quota to the number of lanes with demands that it closes.
 	OverQuota map[int64]int
 	Weights   int // number of queues whose weight is not 1
@@ -30,7 +30,7 @@ type Lanes struct {
 
 // New returns an empty cache.
 func New() *Lanes {
-	return &Lanes{Plain: map[Name]*rules.Lane{}, ByUID: map[int][]*rules.Lane{}, Queues: map[string]*Queue{},
+	return &Lanes{PlainLanes: map[Name]*rules.Lane{}, ByUID: map[int][]*rules.Lane{}, Queues: map[string]*Queue{},
 		OverQuota: map[int64]int{}, ClosedHere: map[int64]int64{}}
 }
 
@@ -132,7 +132,7 @@ func (ls *Lanes) Queue(name string) *Queue {
 
 // Add adds a plain lane, which is one without demands, to the cache.
 func (ls *Lanes) Add(l *rules.Lane) {
-	ls.Plain[NameOf(l)] = l
+	ls.PlainLanes[NameOf(l)] = l
 	ls.ByUID[l.UID] = append(ls.ByUID[l.UID], l)
 	ls.Update(l)
 }
@@ -147,7 +147,7 @@ func (ls *Lanes) Update(l *rules.Lane) {
 
 // Remove removes a plain lane from the cache.
 func (ls *Lanes) Remove(l *rules.Lane) {
-	delete(ls.Plain, NameOf(l))
+	delete(ls.PlainLanes, NameOf(l))
 	others := slices.DeleteFunc(slices.Clone(ls.ByUID[l.UID]), func(other *rules.Lane) bool { return other == l })
 	if ls.ByUID[l.UID] = others; len(others) == 0 {
 		delete(ls.ByUID, l.UID)
@@ -204,13 +204,13 @@ func (ls *Lanes) Refresh(read func(q *Queue) error) error {
 				return err
 			}
 		}
-		q.Best, q.secondHead = nil, rules.EndPosition
+		q.BestDemandLane, q.secondHead = nil, rules.EndPosition
 		for _, lanes := range q.users {
 			switch best := lanes.openLanes[0]; {
-			case q.Best == nil:
-				q.Best, q.secondHead = best, lanes.secondHead()
-			case q.Best.Head.After(best.Head):
-				q.Best, q.secondHead = best, earlier(q.Best.Head, lanes.secondHead())
+			case q.BestDemandLane == nil:
+				q.BestDemandLane, q.secondHead = best, lanes.secondHead()
+			case q.BestDemandLane.Head.After(best.Head):
+				q.BestDemandLane, q.secondHead = best, earlier(q.BestDemandLane.Head, lanes.secondHead())
 			default:
 				q.secondHead = earlier(q.secondHead, best.Head)
 			}
@@ -240,7 +240,7 @@ func (ls *Lanes) Contenders(q *Queue, each func(l *rules.Lane, served int64)) {
 		each(l, q.LastTurns[l.UID])
 	}
 	for uid, demandLanes := range q.users {
-		if plain := ls.Plain[Name{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
+		if plain := ls.PlainLanes[Name{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
 			each(demandLanes.openLanes[0], q.LastTurns[uid])
 		}
 	}

@@ -24,11 +24,11 @@ type Queue struct {
 	LastTurns  map[int]int64
 	FixedTurns int64
 
-	OpenLanes  heapOf[*rules.Lane, byLane] // the queue's open lanes without demands
-	Best       *rules.Lane                 // best open lane with demands; nil if none is open
-	ReadyIndex int                         // index in Lanes.Ready, -1 if the queue is not in it
-	Stale      bool                        // the open lanes with demands of all users must be read again
-	StaleUsers map[int]bool                // users whose open lanes with demands must be read again
+	OpenLanes      heapOf[*rules.Lane, byLane] // the queue's open lanes without demands
+	BestDemandLane *rules.Lane                 // best open lane with demands; nil if none is open
+	ReadyIndex     int                         // index in Lanes.Ready, -1 if the queue is not in it
+	Stale          bool                        // the open lanes with demands of all users must be read again
+	StaleUsers     map[int]bool                // users whose open lanes with demands must be read again
 
 	users       map[int]userLanes
 	secondHead  rules.Position // head of the second-best open lane with demands
@@ -53,14 +53,14 @@ func (q *Queue) IsIdle() bool {
 	return q.Lanes == 0 && !q.HasRow() && !q.mustRefresh && q.ReadyIndex < 0
 }
 
-// Count returns the stored counts of the queue.
-func (q *Queue) Count() records.QueueCounts {
+// StoredCounts returns the stored counts of the queue.
+func (q *Queue) StoredCounts() records.QueueCounts {
 	return records.QueueCounts{Waiting: q.Waiting, UID: q.UID, RetainedJobs: q.RetainedJobs,
 		RetainedBytes: q.RetainedBytes}
 }
 
-// SetCount sets the stored counts of the queue.
-func (q *Queue) SetCount(c records.QueueCounts) {
+// SetStoredCounts sets the stored counts of the queue.
+func (q *Queue) SetStoredCounts(c records.QueueCounts) {
 	q.Waiting, q.UID, q.RetainedJobs, q.RetainedBytes = c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes
 }
 
@@ -76,7 +76,7 @@ func (q *Queue) Shared() bool { return len(q.OpenLanes)+len(q.users) > 1 }
 // PredictedLane returns the lane from which the next job of the queue will probably be claimed, or nil if that is
 // unknown. byArrival reports whether jobs are claimed in the order of their arrival.
 func (q *Queue) PredictedLane(byArrival bool) *rules.Lane {
-	if q.mustRefresh || q.Best != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 && !byArrival {
+	if q.mustRefresh || q.BestDemandLane != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 && !byArrival {
 		return nil
 	}
 	return q.OpenLanes[0]
@@ -86,18 +86,18 @@ func (q *Queue) PredictedLane(byArrival bool) *rules.Lane {
 // Lanes.Ready.
 func (q *Queue) BestLane() (rules.Lane, rules.Position) {
 	if len(q.OpenLanes) == 0 {
-		return *q.Best, q.secondHead
+		return *q.BestDemandLane, q.secondHead
 	}
 	l, next := q.OpenLanes[0], rules.EndPosition
 	if second := q.OpenLanes.second(); second > 0 {
 		next = q.OpenLanes[second].Head
 	}
 	switch {
-	case q.Best == nil:
-	case l.Head.After(q.Best.Head):
-		return *q.Best, earlier(l.Head, q.secondHead)
+	case q.BestDemandLane == nil:
+	case l.Head.After(q.BestDemandLane.Head):
+		return *q.BestDemandLane, earlier(l.Head, q.secondHead)
 	default:
-		next = earlier(next, q.Best.Head)
+		next = earlier(next, q.BestDemandLane.Head)
 	}
 	return *l, next
 }
@@ -115,10 +115,10 @@ func (ls *Lanes) UpdateQueue(q *Queue) {
 	if len(q.OpenLanes) > 0 {
 		q.Head = q.OpenLanes[0].Head
 	}
-	if q.Best != nil {
-		q.Head = earlier(q.Head, q.Best.Head)
+	if q.BestDemandLane != nil {
+		q.Head = earlier(q.Head, q.BestDemandLane.Head)
 	}
-	ls.Ready.put(q, q.Room > 0 && (len(q.OpenLanes) > 0 || q.Best != nil))
+	ls.Ready.put(q, q.Room > 0 && (len(q.OpenLanes) > 0 || q.BestDemandLane != nil))
 }
 
 // MarkStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them again.
@@ -138,7 +138,7 @@ func (ls *Lanes) MarkStaleUser(q *Queue, uid int) {
 
 // clearBestLane makes the next Refresh find the queue's best open lane with demands again.
 func (ls *Lanes) clearBestLane(q *Queue) {
-	q.Best, q.secondHead = nil, rules.EndPosition
+	q.BestDemandLane, q.secondHead = nil, rules.EndPosition
 	if !q.mustRefresh {
 		q.mustRefresh = true
 		ls.stale = append(ls.stale, q)

@@ -20,12 +20,12 @@ func (s *Store) createHooks(j *job, moments queue.HookEvents, now queue.Millis) 
 		}
 		return n
 	}
-	if waitingHooks() >= queue.MaxHooks {
+	if waitingHooks() >= queue.MaxWaitingHookJobs {
 		s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 		return
 	}
 	for _, draft := range s.hooks.MakeHooks(new(copyJob(j.Job)), moments) {
-		if waitingHooks() >= queue.MaxHooks || !s.makeRoom(draft.UID, storedBytes(&draft), s.hooks.MaxBytesPerUser) {
+		if waitingHooks() >= queue.MaxWaitingHookJobs || !s.makeRoom(draft.UID, storedBytes(&draft), s.hooks.MaxBytesPerUser) {
 			s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 			continue
 		}

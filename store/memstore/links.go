@@ -19,7 +19,7 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 			// Several drafts may have this seq. Only the first of them is stored. For the others, the receipt
 			// names it.
 			next := slices.Index(receipt.Seqs, receipt.Seqs[d.DraftNumber-1])
-			if receipt.Found[next] {
+			if receipt.IsExisting[next] {
 				continue
 			}
 			if next == start || dependsOnStart(next, depth-1) {

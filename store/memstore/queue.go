@@ -67,16 +67,16 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if err := s.findKeyConflicts(r.Drafts, &receipt, now); err != nil { // this check comes before any change
 		return store.Receipt{}, err
 	}
-	if receipt.Found != nil {
+	if receipt.IsExisting != nil {
 		for i := range r.Drafts {
-			if !receipt.Found[i] && waitsForItself(i, r.Drafts, receipt, len(r.Drafts)) {
+			if !receipt.IsExisting[i] && waitsForItself(i, r.Drafts, receipt, len(r.Drafts)) {
 				return store.Receipt{}, queue.Invalid("depends_on", "jobs would wait for each other")
 			}
 		}
 	}
 	s.seq = max(s.seq, last)
 	for i, draft := range r.Drafts {
-		if receipt.Found != nil && receipt.Found[i] {
+		if receipt.IsExisting != nil && receipt.IsExisting[i] {
 			continue
 		}
 		if j := s.keyHolder(draft.UID, draft.Unique, now); j != nil && j.State.Waiting() {
@@ -112,10 +112,10 @@ func (s *Store) admitAll(r store.Request) error {
 func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
 	draftsByKey := map[string]int{}
 	found := func(i int, id string, seq int64) {
-		if receipt.Found == nil {
-			receipt.Found = make([]bool, len(drafts))
+		if receipt.IsExisting == nil {
+			receipt.IsExisting = make([]bool, len(drafts))
 		}
-		receipt.IDs[i], receipt.Seqs[i], receipt.Found[i] = id, seq, true
+		receipt.IDs[i], receipt.Seqs[i], receipt.IsExisting[i] = id, seq, true
 	}
 	for i := range drafts {
 		d := &drafts[i]

@@ -161,7 +161,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	}
 	s.addAttempt(j, &a, e, wasRunning)
 	detail := queue.EventDetail{Attempt: a.Number, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason,
-		Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy, Verb: e.Verb}
+		HasOutput: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy, Verb: e.Verb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}

@@ -16,7 +16,7 @@ import (
 type ConnLostError struct{ error }
 
 // Kind returns DatabaseBusy, because a new connection may succeed.
-func (ConnLostError) Kind() database.ErrorKind { return database.DatabaseBusy }
+func (ConnLostError) Kind() database.ErrorKind { return database.IsBusy }
 
 // Error returns the message in one line, even if several addresses were tried.
 func (e ConnLostError) Error() string {
@@ -66,12 +66,12 @@ func ErrorForUser(err error) error {
 func (e StatementError) Kind() database.ErrorKind {
 	switch e.Code[:2] {
 	case "08", "57", "55", "40", "25": // connection lost, ended by operator, locked, conflict, read-only
-		return database.DatabaseBusy
+		return database.IsBusy
 	case "53", "58":
 		if e.Code == "53100" {
 			return database.DiskFull
 		}
-		return database.DatabaseBusy
+		return database.IsBusy
 	case "XX":
 		return database.DatabaseFailed
 	}

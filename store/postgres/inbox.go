@@ -88,9 +88,9 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 	return list, err
 }
 
-// TakeSubmission implements engine.SharedDatabase. It deletes a submission and calls the function enqueue for it,
+// EnqueueSubmission implements engine.SharedDatabase. It deletes a submission and calls the function enqueue for it,
 // in one transaction.
-func (b backend) TakeSubmission(t *engine.Tx, r *store.Request,
+func (b backend) EnqueueSubmission(t *engine.Tx, r *store.Request,
 	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
 	found, err := t.QueryNumber(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
 	if err != nil || found == 0 {

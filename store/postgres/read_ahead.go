@@ -43,7 +43,7 @@ func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok b
 }
 
 // ReadLanes implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip.
-func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]readahead.Lane, error) {
+func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]readahead.LaneJobs, error) {
 	index := make(map[int64]int, len(starts))
 	var ids, ranks, seqs []int64
 	for i, start := range starts {
@@ -59,7 +59,7 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 		args = append(args, database.JoinNumbers(slices.Values(list)))
 	}
 	args = append(args, int64(size))
-	copies, list := make([][]pgdb.Row, len(starts)), make([]readahead.Lane, len(starts))
+	copies, list := make([][]pgdb.Row, len(starts)), make([]readahead.LaneJobs, len(starts))
 	var batch database.QueryBatch
 	batch.Each(func(r database.Row) {
 		i := index[r.Num(records.LaneColumn)]

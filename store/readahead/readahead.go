@@ -32,13 +32,13 @@ type Jobs struct {
 
 // laneRows holds the jobs of a lane that one query has read, and the position at which the query started.
 type laneRows struct {
-	Lane
+	LaneJobs
 	start rules.Position
 	size  int // number of jobs that the query asked for
 }
 
-// Lane holds consecutive jobs of a lane.
-type Lane struct {
+// LaneJobs holds consecutive jobs of a lane.
+type LaneJobs struct {
 	Rows []database.Row // rows of records.WholeColumns, in the order of the lane; valid until the transaction ends
 	Next *Head          // the job after the last row; nil at the end of the lane
 }
@@ -134,7 +134,7 @@ func (l *laneRows) covers(from rules.Position) bool {
 
 // Reader reads the next jobs of several lanes: up to size jobs of each lane, and the head after these jobs. The
 // result has one element for each start.
-type Reader func(starts []Start, size int) ([]Lane, error)
+type Reader func(starts []Start, size int) ([]LaneJobs, error)
 
 // Find calls the function each for a lane's jobs from l.NextPosition on. If necessary, it first reads at most
 // limit jobs, including those of lanes that will probably be served next. Find reports whether the lane has no
@@ -195,10 +195,10 @@ func (j *Jobs) fill(l *rules.LaneScan, known *laneRows, limit int, read Reader) 
 }
 
 // Lanes returns the jobs that were read ahead, by lane. Only tests use it.
-func (j *Jobs) Lanes() map[int64]Lane {
-	list := map[int64]Lane{}
+func (j *Jobs) Lanes() map[int64]LaneJobs {
+	list := map[int64]LaneJobs{}
 	for id, l := range j.lanes {
-		list[id] = l.Lane
+		list[id] = l.LaneJobs
 	}
 	return list
 }

@@ -11,10 +11,10 @@ import (
 
 // State is the part of the writer's memory that readers see, as of the writer's last commit.
 type State struct {
-	Order          queue.Order
-	Counts         store.Counts                   // the field DatabaseBytes is not set
-	Usage          map[int]Usage                  // counts of each user, by uid
-	ReservedFences map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
+	Order        queue.Order
+	Counts       store.Counts                   // the field DatabaseBytes is not set
+	Usage        map[int]Usage                  // counts of each user, by uid
+	Reservations map[int64]database.Reservation // leases that the jobs' rows do not contain yet, by seq
 	// LastTurns holds the number of each user's last turn, by queue and uid. The inner maps never change.
 	LastTurns map[string]map[int]int64
 	LastEvent int64 // number of the newest event
@@ -80,7 +80,7 @@ func (p *Published) LastEvent() (last int64, newer <-chan struct{}) {
 // ReservingNode returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
 // is none.
 func (p *Published) ReservingNode(seq int64) (node int64) {
-	return readState(p, func(s *State) int64 { return s.ReservedFences[seq].Node })
+	return readState(p, func(s *State) int64 { return s.Reservations[seq].Node })
 }
 
 // UserBytes returns how many bytes the jobs of a user hold.
@@ -108,8 +108,8 @@ func (p *Published) usageOf(uid int) Usage {
 // reservedFences returns the fences of leases that the jobs' rows do not contain yet, by seq.
 func (p *Published) reservedFences() map[int64]int64 {
 	return readState(p, func(s *State) map[int64]int64 {
-		fences := make(map[int64]int64, len(s.ReservedFences))
-		for seq, r := range s.ReservedFences {
+		fences := make(map[int64]int64, len(s.Reservations))
+		for seq, r := range s.Reservations {
 			fences[seq] = r.Fence
 		}
 		return fences

@@ -13,9 +13,9 @@ import (
 // readyLane is a lane whose jobs readyJobs reads in order. The claimed jobs of one user in one queue count as
 // an additional lane.
 type readyLane struct {
-	rules.ClosedLaneList            // the queue and the user
-	id                   int64      // id of the lane; 0 if list already contains all its jobs
-	list                 []readyJob // the next jobs of the lane, at least one
+	rules.ClosedListKey            // the queue and the user
+	id                  int64      // id of the lane; 0 if list already contains all its jobs
+	list                []readyJob // the next jobs of the lane, at least one
 }
 
 // readyJob is a job of a readyLane.
@@ -35,14 +35,14 @@ func (s *Reads) readyJobs(reserved map[int64]int64) func(*Reader, int) ([]rules.
 		if err != nil {
 			return nil, err
 		}
-		turns := turnOrder{byArrival: s.Order().Scheduling == queue.ByArrival, claims: map[rules.ClosedLaneList]int64{}}
+		turns := turnOrder{byArrival: s.Order().Scheduling == queue.ByArrival, claims: map[rules.ClosedListKey]int64{}}
 		if list, err = r.takeTurns(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
 			return list, err
 		}
 		if lanes, err = r.readyLanes(reserved); err != nil {
 			return nil, err
 		}
-		turns.lastTurns, turns.claims = s.lastTurns(), map[rules.ClosedLaneList]int64{}
+		turns.lastTurns, turns.claims = s.lastTurns(), map[rules.ClosedListKey]int64{}
 		others, err := r.takeTurns(lanes, &turns, rows-len(list), reserved)
 		return append(list, others...), err
 	}
@@ -75,16 +75,16 @@ func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 		laneless = 3
 		inLane   = 1
 	)
-	byName := map[rules.ClosedLaneList]*readyLane{}
+	byName := map[rules.ClosedListKey]*readyLane{}
 	add := func(place int64) func(database.Row) {
 		return func(r database.Row) {
 			if r.Num(5) != place {
 				return
 			}
-			name := rules.ClosedLaneList{Queue: r.Text(0), UID: int(r.Num(1))}
+			name := rules.ClosedListKey{Queue: r.Text(0), UID: int(r.Num(1))}
 			l := byName[name]
 			if l == nil {
-				l = &readyLane{ClosedLaneList: name}
+				l = &readyLane{ClosedListKey: name}
 				byName[name], lanes = l, append(lanes, l)
 			}
 			l.list = append(l.list, readyJob{rules.Position{Rank: r.Num(2), Seq: r.Num(3)}, r.Num(4)})
@@ -144,16 +144,16 @@ func (r *Reader) readNextJobs(l *readyLane, after rules.Position, limit int, res
 
 // turnOrder holds what decides which user has the next turn.
 type turnOrder struct {
-	byArrival  bool                           // users do not take turns
-	lastTurns  map[string]map[int]int64       // number of each user's last turn, by queue and uid
-	claims     map[rules.ClosedLaneList]int64 // number of each user's last claim that nextLane has counted
-	claimCount int64                          // number of claims that nextLane has counted
+	byArrival  bool                          // users do not take turns
+	lastTurns  map[string]map[int]int64      // number of each user's last turn, by queue and uid
+	claims     map[rules.ClosedListKey]int64 // number of each user's last claim that nextLane has counted
+	claimCount int64                         // number of claims that nextLane has counted
 }
 
 // lastTurn returns the number of the last turn of a lane's user. Claims that nextLane has counted are later
 // than all turns in lastTurns.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
-	if claim := t.claims[l.ClosedLaneList]; claim != 0 {
+	if claim := t.claims[l.ClosedListKey]; claim != 0 {
 		return math.MaxInt64/2 + claim
 	}
 	return t.lastTurns[l.Queue][l.UID]
@@ -190,6 +190,6 @@ func (t *turnOrder) nextLane(lanes []*readyLane) int {
 		}
 	}
 	t.claimCount++
-	t.claims[lanes[best].ClosedLaneList] = t.claimCount
+	t.claims[lanes[best].ClosedListKey] = t.claimCount
 	return best
 }

@@ -23,7 +23,7 @@ func EncodePlainAttempt(e *store.Settlement) string {
 		strings.Contains(a.Worker, " ") {
 		return ""
 	}
-	return fmt.Sprintf("%s %d %d %d %s", a.Worker, a.PID, a.CPUTime.Microseconds(), a.PeakRSS, a.Node)
+	return fmt.Sprintf("%s %d %d %d %s", a.Worker, a.PID, a.CPUTime.Microseconds(), a.PeakRSSBytes, a.Node)
 }
 
 // JobAttemptColumns are the columns of a job's row that describe its last attempt, in the order of
@@ -41,5 +41,5 @@ func ReadJobAttempt(r database.Row) (a queue.Attempt, found bool) {
 	n := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n }
 	return queue.Attempt{Number: int(r.Num(1)), Fence: r.Num(2), Worker: words[0], Node: words[4], PID: int(n(1)),
 		StartedAt: queue.Millis(r.Num(3)), EndedAt: queue.Millis(r.Num(4)),
-		Counted: true, CPUTime: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
+		Counted: true, CPUTime: time.Duration(n(2)) * time.Microsecond, PeakRSSBytes: n(3)}, true
 }

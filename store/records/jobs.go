@@ -58,7 +58,7 @@ const missingInput = `{`
 
 // Indexes of some columns in HeadColumns, counted from 0.
 const (
-	UidColumn      = 3
+	UIDColumn      = 3
 	StateColumn    = 4
 	PriorityColumn = 5
 	ExpiresColumn  = 16
@@ -246,7 +246,7 @@ func ReadAttempt(r database.Row) queue.Attempt {
 		Number: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)),
 		EndedAt:  queue.Millis(n(6)),
 		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
-		CPUTime: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), DroppedBytes: n(15),
+		CPUTime: time.Duration(n(12)) * time.Microsecond, PeakRSSBytes: n(13), Leftovers: int(n(14)), DroppedBytes: n(15),
 		OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
 	}
 }

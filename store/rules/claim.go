@@ -15,9 +15,9 @@ type Queue struct {
 	// Room is how many more jobs of the queue may be leased. It is 0 while the queue is paused.
 	Room int
 	Head Position // the best position among the heads of the queue's open lanes
-	// Pass is the number of the queue's next turn while queues have different weights. The queue with the
+	// NextTurn is the number of the queue's next turn while queues have different weights. The queue with the
 	// lowest number is served first.
-	Pass int64
+	NextTurn int64
 
 	Waiting      int64 // number of waiting jobs
 	MaxWaiting   int64 // limit of Waiting; 0 means unlimited
@@ -148,7 +148,7 @@ func (c *claimer) chooseQueue() (q *Queue, scan LaneScan) {
 
 // queueTurn returns the number of the queue's next turn. The number is at least that of the turn that was
 // served last, so a queue does not save up turns while it has no job to start.
-func (c *claimer) queueTurn(q *Queue) int64 { return max(q.Pass, c.queues.LastServedTurn()) }
+func (c *claimer) queueTurn(q *Queue) int64 { return max(q.NextTurn, c.queues.LastServedTurn()) }
 
 // stride is the number that each started job adds to the turn of a queue of weight 1. For a queue of weight w,
 // each job adds stride/w. For weights from 1 to 1000, the rounding error of the division is negligible.
@@ -182,7 +182,7 @@ func (c *claimer) limitScan(scan *LaneScan) {
 			}
 			return
 		}
-		c.check(c.lanes.EachClosedList(gate, ClosedLaneList{}, func(other Lane) (bool, error) {
+		c.check(c.lanes.EachClosedList(gate, ClosedListKey{}, func(other Lane) (bool, error) {
 			c.claimSteps++
 			if other.Queue == l.Queue || c.queues.Queue(other.Queue).Room > 0 {
 				stopBefore(other)

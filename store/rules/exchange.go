@@ -252,7 +252,7 @@ func detailOf(d queue.EventDetail) []byte {
 // endedDetail returns the detail of the event for the end of attempt n.
 func endedDetail(n int, a *queue.Attempt, e *store.Settlement) []byte {
 	d := queue.EventDetail{Attempt: n, StartedAt: a.StartedAt, Signal: a.Signal, Reason: e.Decision.Reason,
-		Output: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy}
+		HasOutput: len(a.Output) > 0 || a.OutputRef != "", UID: e.EndedBy}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
 	}

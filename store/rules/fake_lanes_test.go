@@ -16,8 +16,8 @@ type fakeLaneTables struct {
 	lastServedTurn int64            // number of the turn that was served last
 
 	lanes     map[int64]fakeLane
-	turnCount int64                    // number of user turns
-	lastTurns map[ClosedLaneList]int64 // the last turn of each user in each queue
+	turnCount int64                   // number of user turns
+	lastTurns map[ClosedListKey]int64 // the last turn of each user in each queue
 
 	gates map[int64]fakeGate
 }
@@ -30,7 +30,7 @@ func (f fakeQueues) Queue(name string) *Queue {
 	if !found {
 		rule = store.DefaultQueueRule
 	}
-	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: EndPosition, Pass: f.d.passes[name]}
+	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: EndPosition, NextTurn: f.d.passes[name]}
 	q.MaxWaiting, q.OwnRetention = rule.MaxPending, rule.Retention != store.Retention{}
 	if rule.Concurrency > 0 {
 		q.Room = max(0, rule.Concurrency-f.countLeased(name))
@@ -185,17 +185,17 @@ func (f fakeLanes) ScanLane(l *LaneScan) error {
 	return nil
 }
 
-func (f fakeLanes) EachClosedList(gate int64, after ClosedLaneList, each func(Lane) (bool, error)) error {
-	best := map[ClosedLaneList]Lane{}
+func (f fakeLanes) EachClosedList(gate int64, after ClosedListKey, each func(Lane) (bool, error)) error {
+	best := map[ClosedListKey]Lane{}
 	for _, l := range f.d.sortedLanes(func(l *Lane) bool {
 		return l.ClosedBy == gate &&
-			l.ClosedList().Compare(after) > 0
+			l.ClosedListKey().Compare(after) > 0
 	}) {
-		if _, found := best[l.ClosedList()]; !found {
-			best[l.ClosedList()] = l
+		if _, found := best[l.ClosedListKey()]; !found {
+			best[l.ClosedListKey()] = l
 		}
 	}
-	for _, list := range slices.SortedFunc(maps.Keys(best), ClosedLaneList.Compare) {
+	for _, list := range slices.SortedFunc(maps.Keys(best), ClosedListKey.Compare) {
 		if more, err := each(best[list]); !more || err != nil {
 			return err
 		}
@@ -203,8 +203,8 @@ func (f fakeLanes) EachClosedList(gate int64, after ClosedLaneList, each func(La
 	return nil
 }
 
-func (f fakeLanes) BestClosedInList(gate int64, list ClosedLaneList) (Lane, bool, error) {
-	return firstLane(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.ClosedList() == list }))
+func (f fakeLanes) BestClosedInList(gate int64, list ClosedListKey) (Lane, bool, error) {
+	return firstLane(f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == gate && l.ClosedListKey() == list }))
 }
 
 func (f fakeLanes) BestClosedInQueue(gate int64, name string) (Lane, bool, error) {
@@ -223,7 +223,7 @@ func (f fakeUserTurns) EachContender(q *Queue, each func(l *Lane, served int64))
 	seen := map[int]bool{}
 	for _, l := range f.d.sortedLanes(func(l *Lane) bool { return l.ClosedBy == Open && l.Queue == q.Name }) {
 		if !seen[l.UID] {
-			each(&l, f.d.lastTurns[l.ClosedList()])
+			each(&l, f.d.lastTurns[l.ClosedListKey()])
 		}
 		seen[l.UID] = true
 	}
@@ -231,13 +231,13 @@ func (f fakeUserTurns) EachContender(q *Queue, each func(l *Lane, served int64))
 
 func (f fakeUserTurns) RecordUserTurn(q *Queue, uid int) UserTurn {
 	f.d.turnCount++
-	turn := UserTurn{Number: f.d.turnCount, Previous: f.d.lastTurns[ClosedLaneList{q.Name, uid}]}
-	f.d.lastTurns[ClosedLaneList{q.Name, uid}] = turn.Number
+	turn := UserTurn{Number: f.d.turnCount, Previous: f.d.lastTurns[ClosedListKey{q.Name, uid}]}
+	f.d.lastTurns[ClosedListKey{q.Name, uid}] = turn.Number
 	return turn
 }
 
 func (f fakeUserTurns) UndoUserTurn(q *Queue, uid int, t UserTurn) {
-	f.d.lastTurns[ClosedLaneList{q.Name, uid}] = min(f.d.lastTurns[ClosedLaneList{q.Name, uid}], t.Previous)
+	f.d.lastTurns[ClosedListKey{q.Name, uid}] = min(f.d.lastTurns[ClosedListKey{q.Name, uid}], t.Previous)
 }
 
 // fakeGate is a gate with its owner, the number of unfinished jobs that name it, and whether SetFixedRule has set

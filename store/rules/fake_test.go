@@ -86,7 +86,7 @@ func newFakeData() *fakeData {
 	d.jobs, d.leases, d.nextSeq, d.disownedUIDs = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
 	d.attempts, d.states, d.bytes = map[int64][]store.Settlement{}, map[queue.State]int{}, map[int]fakeBytes{}
 	d.queueRules, d.passes = map[string]store.QueueRule{}, map[string]int64{}
-	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[ClosedLaneList]int64{}, map[int64]fakeGate{}
+	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[ClosedListKey]int64{}, map[int64]fakeGate{}
 	d.schedules, d.occurrenceRecords = map[string]store.Schedule{}, map[string][]store.OccurrenceRecord{}
 	return d
 }

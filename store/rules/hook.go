@@ -21,7 +21,7 @@ func (r *Rules) enqueueHooks(j *Job) {
 	if moments == 0 || j.HookEvents&queue.IsHook != 0 || h.MakeHooks == nil {
 		return
 	}
-	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxHooks { // this check comes before the job's large fields are read
+	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxWaitingHookJobs { // this check comes before the job's large fields are read
 		r.dropHook(j)
 		return
 	}
@@ -61,7 +61,7 @@ func (r *Rules) dropHook(j *Job) {
 func (r *Rules) hookFits(j *Job, draft *queue.Job, maxBytes int64) bool {
 	size, err := r.tx.StoredSize(draft)
 	r.check(err)
-	return r.tx.UserCounts(j.UID).Hooks < queue.MaxHooks && r.makeRoom(draft.UID, size, maxBytes)
+	return r.tx.UserCounts(j.UID).Hooks < queue.MaxWaitingHookJobs && r.makeRoom(draft.UID, size, maxBytes)
 }
 
 var noDetail = []byte(`{}`)

@@ -13,7 +13,7 @@ func newHookFixture(t *testing.T, on queue.HookEvents) *fixture {
 	f := newFixture(t)
 	f.hooks.Triggers = on
 	f.hooks.MakeHooks = func(j *queue.Job, moments queue.HookEvents) (hooks []queue.Job) {
-		for _, moment := range queue.Hooks {
+		for _, moment := range queue.AllHookEvents {
 			if moments&moment != 0 {
 				hook := withDefaults(queue.Job{ID: moment.String() + "-of-" + j.ID, UID: j.UID, Queue: queue.HookQueue})
 				hook.Command = "true"
@@ -89,7 +89,7 @@ func TestHookIsDropped(t *testing.T) {
 		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesPerUser = f.bytes[userA].all + 100 },
 		"the account was given to another":   func(f *fixture) { f.disownedUIDs[userA] = -1001 },
 		"the job's settings cannot be read":  func(f *fixture) { f.damage("1") },
-		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxHooks) },
+		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxWaitingHookJobs) },
 	}
 	for name, given := range cases {
 		t.Run(name, func(t *testing.T) {

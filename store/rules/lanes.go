@@ -82,20 +82,20 @@ func UserGate(uid int) int64 {
 	return -2*int64(uid) - 2 // even numbers are for all other uids
 }
 
-// ClosedLaneList is the key of a list. The lanes that a gate has closed are divided into lists: one for each
+// ClosedListKey is the key of a list. The lanes that a gate has closed are divided into lists: one for each
 // queue and user.
-type ClosedLaneList struct {
+type ClosedListKey struct {
 	Queue string
 	UID   int
 }
 
 // Compare orders the keys of lists by queue, then by user. The result is below 0 if l comes first.
-func (l ClosedLaneList) Compare(other ClosedLaneList) int {
+func (l ClosedListKey) Compare(other ClosedListKey) int {
 	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
 }
 
-// ClosedList returns the key of the list that contains the lane while a gate closes the lane.
-func (l *Lane) ClosedList() ClosedLaneList { return ClosedLaneList{l.Queue, l.UID} }
+// ClosedListKey returns the key of the list that contains the lane while a gate closes the lane.
+func (l *Lane) ClosedListKey() ClosedListKey { return ClosedListKey{l.Queue, l.UID} }
 
 // laneKeeper opens and closes lanes, and moves their heads.
 type laneKeeper struct {

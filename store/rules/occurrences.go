@@ -203,16 +203,16 @@ func (e *occurrenceEnqueuer) enqueueReplacing(draft queue.Job) (seq int64, id st
 	return seq, id, err
 }
 
-// MaxReplacedHooks limits the bytes read and written for the hooks of jobs that one request replaces. It does
+// MaxReplacedHookBytes limits the bytes read and written for the hooks of jobs that one request replaces. It does
 // not apply to a request that replaces only one job.
-const MaxReplacedHooks = 8 << 20
+const MaxReplacedHookBytes = 8 << 20
 
 // CheckReplacedHooks returns an error if one request replaces several jobs and their hooks together need too many
 // bytes.
 func CheckReplacedHooks(jobs, bytes int) error {
-	if jobs > 1 && bytes > MaxReplacedHooks {
+	if jobs > 1 && bytes > MaxReplacedHookBytes {
 		return queue.Errorf(queue.CodeQueueFull, "the hooks of the jobs to be replaced are larger than %d MiB in total; "+
-			"replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
+			"replace fewer jobs per request, or cancel the jobs first", MaxReplacedHookBytes>>20)
 	}
 	return nil
 }

@@ -23,8 +23,8 @@ type RecheckState struct {
 // recheckPass is the progress of checking all lists of a gate once, in the order of ClosedLaneList.Compare. A
 // list contains the closed lanes of one queue and user.
 type recheckPass struct {
-	lastChecked ClosedLaneList // the last list that was checked; zero if none was
-	repeat      bool           // another pass follows, because the gate was marked during this one
+	lastChecked ClosedListKey // the last list that was checked; zero if none was
+	repeat      bool          // another pass follows, because the gate was marked during this one
 }
 
 // DirtyGateCount returns the number of gates that OpenLanes still has to check because it ran out of steps.
@@ -50,7 +50,7 @@ const MaxSteps = 250
 // and another full pass follows. So OpenLanes reaches every list even if the calls repeat.
 func (k *laneKeeper) MarkGateDirty(gate int64) {
 	pass := k.rechecks.dirtyGates[gate]
-	pass.repeat = pass.lastChecked != ClosedLaneList{}
+	pass.repeat = pass.lastChecked != ClosedListKey{}
 	k.rechecks.dirtyGates[gate] = pass
 }
 
@@ -113,7 +113,7 @@ func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 	done := 0
 	for ; done < len(lanes) && !k.otherStepsUsedUp(); done++ {
 		k.openBestOfList(&lanes[done], gate)
-		pass.lastChecked = lanes[done].ClosedList()
+		pass.lastChecked = lanes[done].ClosedListKey()
 	}
 	_, marked := k.rechecks.dirtyGates[gate]
 	pass.repeat = pass.repeat || marked
@@ -128,7 +128,7 @@ func (k *laneKeeper) openLanesOfGate(gate int64, pass recheckPass) {
 
 // openBestOfList opens the best lane of one list if the lane has room.
 func (k *laneKeeper) openBestOfList(l *Lane, gate int64) {
-	list := l.ClosedList()
+	list := l.ClosedListKey()
 	for {
 		k.otherSteps++
 		if !k.advanceHead(l, gate) {

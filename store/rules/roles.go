@@ -173,9 +173,9 @@ type Lanes interface {
 	// EachClosedList visits the lists of closed lanes of a gate. It calls the function each for the best lane
 	// of every list, until the function returns false. It starts behind the list with the key after, and
 	// follows the order of ClosedLaneList.Compare.
-	EachClosedList(gate int64, after ClosedLaneList, each func(Lane) (bool, error)) error
+	EachClosedList(gate int64, after ClosedListKey, each func(Lane) (bool, error)) error
 	// BestClosedInList returns the best lane of one list of lanes that a gate has closed.
-	BestClosedInList(gate int64, list ClosedLaneList) (l Lane, found bool, err error)
+	BestClosedInList(gate int64, list ClosedListKey) (l Lane, found bool, err error)
 	// BestClosedInQueue returns the best lane of a queue, of any user, among the lanes that a gate has closed.
 	BestClosedInQueue(gate int64, queue string) (l Lane, found bool, err error)
 }

@@ -201,7 +201,7 @@ func (s *Store) finishCompaction(missing int64) (wait time.Duration, err error) 
 	}
 	if err = s.emptyWAL(`TRUNCATE`); err != nil {
 		c.pause = min(max(2*c.pause, walFirstPause), walMaxPause)
-		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.DatabaseBusy ||
+		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.IsBusy ||
 			kind == database.DiskFull {
 			err = nil // ignore the error, because Compact tries again after the pause
 		}

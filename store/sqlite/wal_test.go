@@ -196,7 +196,7 @@ func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 
 // Consecutive long reads of this program let the WAL grow only until their time limit is shortened.
 func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	s, _ := openStoreWithSmallWAL(t)
 	keepReadersBusy(t, func(ctx context.Context) {
 		readSlowly(ctx, s, `1000000000`)

@@ -389,7 +389,7 @@ func (e *Error) Kind() database.ErrorKind {
 	case sqlite3.SQLITE_FULL:
 		return database.DiskFull
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return database.DatabaseBusy
+		return database.IsBusy
 	case sqlite3.SQLITE_IOERR:
 		// If the disk is full while SQLite writes the -shm file or truncates a file, SQLite also returns an I/O
 		// error. That error counts as a failure of the database.

@@ -374,7 +374,7 @@ func bytesOfOccurrences(r *rig) {
 	r.checkUnchanged(func() {
 		_, err := r.s.RunOccurrences(r.Context(), f)
 		var full *store.QuotaError
-		if !errors.As(err, &full) || full.UsedBytes != r.bytesHeld(1) || full.Limit != f.MaxBytesPerUser ||
+		if !errors.As(err, &full) || full.UsedBytes != r.bytesHeld(1) || full.LimitBytes != f.MaxBytesPerUser ||
 			full.NeededBytes < 10_000 {
 			r.Errorf("an occurrence above the quota: %+v, want an error with the bytes that it needs", err)
 		}

@@ -24,7 +24,7 @@ var hookPromises = []promise{
 // hooksOf returns one hook job for each event in the set on. The command of a hook contains the event and the job
 // that caused the hook.
 func hooksOf(j *queue.Job, on queue.HookEvents) (drafts []queue.Job) {
-	for _, moment := range queue.Hooks {
+	for _, moment := range queue.AllHookEvents {
 		if moment&on == 0 {
 			continue
 		}
@@ -180,7 +180,7 @@ func editChangesHooks(r *rig) {
 	same(r, "hooks", r.newHooks(), []string{"completed a completed 1"})
 }
 
-// A full queue does not prevent hooks, but MaxHooks per user does.
+// A full queue does not prevent hooks, but MaxWaitingHookJobs per user does.
 func hooksAreBounded(r *rig) {
 	r.makeHooks(0)
 	ends := withHooks(queue.HookEnded)
@@ -197,7 +197,7 @@ func hooksAreBounded(r *rig) {
 	}
 	r.must(r.s.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var many []queue.Job
-	for range queue.MaxHooks - 2 {
+	for range queue.MaxWaitingHookJobs - 2 {
 		many = append(many, draft(withHooks(queue.IsHook),
 			func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
 	}

@@ -254,7 +254,7 @@ func uniqueKeyBelongsToUnfinishedJob(r *rig) {
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
 	same(r, "receipt of the second job", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq},
-		Found: []bool{true}, NewQueues: got.NewQueues})
+		IsExisting: []bool{true}, NewQueues: got.NewQueues})
 	r.checkUnchanged(func() {
 		_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
 		r.wantError("a job that rejects duplicates", err, queue.CodeExists, "unique")

@@ -89,7 +89,7 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 // after the end.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	d := queue.EventDetail{Attempt: j.StartedAttempts, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
-		Output: len(a.Output) > 0 || a.OutputRef != ""}
+		HasOutput: len(a.Output) > 0 || a.OutputRef != ""}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
 	}
@@ -296,7 +296,7 @@ func attemptIsReturnedComplete(r *rig) {
 	r.enqueueAndGet(draft(), draft(), draft())
 	jobs := r.claim(3)
 	e := r.settlement(jobs[0], queue.Outcome{EndCause: queue.EndSignalled, Signal: 15, Error: "ended: ä\x1b[1m"})
-	e.Attempt.CPUTime, e.Attempt.PeakRSS, e.Attempt.Leftovers = 90*time.Minute+7*time.Microsecond, 1<<40, 3
+	e.Attempt.CPUTime, e.Attempt.PeakRSSBytes, e.Attempt.Leftovers = 90*time.Minute+7*time.Microsecond, 1<<40, 3
 	e.Attempt.DroppedBytes, e.Attempt.PeakTasks = 1<<33, 1<<34
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)

@@ -245,7 +245,7 @@ func (r *rig) settlement(j queue.Job, o queue.Outcome) store.Settlement {
 	if d.RecordsAttempt {
 		e.Attempt = queue.Attempt{
 			Fence: j.Fence, Worker: "w1", Node: "n1", PID: 4242, StartedAt: now, EndedAt: now, ExitCode: -1, Signal: o.Signal,
-			Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPUTime: 1500 * time.Microsecond, PeakRSS: 1 << 20,
+			Reason: d.Reason, Error: d.Error, Counted: d.UsesAttempt, CPUTime: 1500 * time.Microsecond, PeakRSSBytes: 1 << 20,
 		}
 	}
 	if o.EndCause == queue.EndExited {

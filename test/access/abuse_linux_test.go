@@ -48,7 +48,7 @@ var attackers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Ui
 // The third user sends raw requests, so that the measured times do not include the start of a client. The
 // attacking processes may use only a part of the processor time; see abuserShare.
 func TestAbuse(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
 	length, measures := shortAttack, os.Getenv("QUEUECTL_ABUSE") != ""
 	if measures {

@@ -198,7 +198,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 // needed. When the launcher continues, waiting jobs start. The launcher starts no runner for requests that the
 // service has given up.
 func TestStoppedLauncherIsNamed(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q, _ := rootsService(t)
 	q.RunJobAs(testrig.DaemonUser, "--no-cwd", "true")
 	launcher := launcherPID(q)
@@ -236,7 +236,7 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 // If the service did not start the launcher itself, the service keeps running when the launcher ends. The
 // service then reports that the launcher is missing.
 func TestMissingLauncherIsNamed(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q, rules := testrig.PrepareRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	launcher := q.Launcher(rules)
 	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")

@@ -15,7 +15,7 @@ import (
 // A user has at most max_running_per_user running jobs, even if workers are idle. The limit survives a restart
 // and a crash. When the limit is removed, more jobs start immediately.
 func TestRunningPerUser(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.MustCLI("config", "set", "max_running_per_user", "2")
 	most := func(n int) (most int) {

@@ -67,7 +67,7 @@ var verbsOnJobs = []verbOnJob{
 // Six users run every command on their own jobs and on jobs of others. Each user may do what the
 // table of rights permits. A refused command changes nothing.
 func TestRightsOnJobs(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "8")
 	for _, p := range testrig.Everyone {
 		for _, v := range verbsOnJobs {
@@ -133,7 +133,7 @@ func TestRightsOnJobs(t *testing.T) {
 
 // Commands that do not concern one job also require rights. If a user lacks a right, the error names the right.
 func TestRightsOnOtherCommands(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "2")
 	file := filepath.Join(q.Dir, "out")
 	if err := errors.Join(os.Mkdir(file, 0o777), os.Chmod(file, 0o777)); err != nil {
@@ -195,7 +195,7 @@ func TestRightsOnOtherCommands(t *testing.T) {
 // Only users with the required right see the output, command and input of a job. For other users, responses and
 // events do not contain them, and neither do the outputs of `queuectl logs` and `queuectl ps`.
 func TestOthersJobsAreMasked(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, "log_level = \"debug\"\n"+testrig.AccessOfAll, "--workers", "2")
 	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
 	q.MustAs(testrig.Alice, "enqueue", "--id", "secret", "--max-retries", "0", "--env", "SECRET="+value, "--stdin", word,
@@ -262,7 +262,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 // For each action of a user, the service stores an audit event with the user, the action and its target. Only
 // admins can read these events.
 func TestActionsAreAudited(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, testrig.AccessOfAll, "--workers", "4")
 	w := func(id string) { q.MustAs(testrig.Alice, "enqueue", "--id", id, "--delay", "1h", "true") }
 	r := func(id string) {

@@ -54,7 +54,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 // A runner of root has the rights of the job's submitter while it opens a path that the job names. If only root
 // may read a file, a job cannot use it as input, directory or program, even if the job names a link to it.
 func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	secret := t.TempDir()
 	for _, p := range []string{filepath.Dir(secret), secret} {
@@ -102,7 +102,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 		id := q.MustAs(testrig.DaemonUser, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 		q.RunAs(testrig.DaemonUser, "wait", id)
 		j := q.Show(id)
-		if j.State != "dead" || (testrig.Deref(j.ExitCode) != 126 && testrig.Deref(j.ExitCode) != 127) ||
+		if j.State != "dead" || (testrig.ValueOrMinusOne(j.ExitCode) != 126 && testrig.ValueOrMinusOne(j.ExitCode) != 127) ||
 			strings.Contains(j.Output, "secret") {
 			t.Errorf("%s: %+v, want not_runnable", what, j)
 		}
@@ -123,7 +123,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 // files below another process's working directory, the memory map of another process, or the
 // descriptors of the runner.
 func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	base := t.TempDir()
 	private := filepath.Join(base, "private")
@@ -232,7 +232,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.RunAs(testrig.DaemonUser, "wait", delayedJob)
-	if j := q.Show(delayedJob); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
+	if j := q.Show(delayedJob); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
 		!strings.Contains(j.Error, "user: jobs may not run as daemon") {
 		t.Errorf("after the policy changed: %+v", j)
 	}

@@ -98,7 +98,7 @@ func TestDeadRootsRunnerIsCleanedUp(t *testing.T) {
 // If a runner of root dies before it has deleted an output as the service asked, the next runner of
 // root deletes the output. No other process has the right to do that.
 func TestRootsRunnerDeletesOutputs(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	q.MustAs(testrig.DaemonUser, "wait", id)
@@ -158,7 +158,7 @@ func TestRootsRunnerOutlivesTheService(t *testing.T) {
 // Two services cannot share root's runners, because the second service would take the results of jobs of the
 // first. Therefore the second service does not start, and the first one continues.
 func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
@@ -206,7 +206,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 // locks and huge files in that directory neither block nor mislead the service. Requests for
 // outputs and the next start of the service return in time.
 func TestFixedAccountCannotBlockService(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	mails := q.RootRunnerDir + "/as-mail"
 	big := func() string {
@@ -255,7 +255,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 // stay leased, because they may still run. Neither the next service nor other jobs wait for that runner. When
 // that runner dies, the processes of its jobs are ended before the jobs count as lost.
 func TestFixedAccountStopsItsRunner(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartRooted(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	q.MustCLI("worker", "scale", "2")
 	bad := q.MustAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
@@ -299,7 +299,7 @@ func TestFixedAccountStopsItsRunner(t *testing.T) {
 // executed their program. Jobs of other users still start and end, the stopped jobs end too, and the runner
 // ends when it is stopped. The test needs an account without other processes.
 func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.MustCLI("worker", "scale", "6")
@@ -332,7 +332,7 @@ func TestStoppedStartsDelayNoOtherUser(t *testing.T) {
 // job then fails within one second. Jobs of other users are not delayed, even while a runner watches processes
 // that the first user's jobs have left behind.
 func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.MustCLI("worker", "scale", "6")
 	leased := filepath.Join(filepath.Dir(q.Bin), "leased")
@@ -357,7 +357,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	defer syscall.Kill(pid, syscall.SIGKILL)
 	input := q.MustCLI("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
 	q.CLI("wait", input)
-	if j := q.Show(input); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
+	if j := q.Show(input); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
 		!strings.HasPrefix(j.Error, "stdin_file: ") {
 		t.Errorf("a job with a leased input: %+v", j)
 	}
@@ -385,7 +385,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 	for _, id := range bad {
 		q.CLI("wait", id)
-		if j := q.Show(id); j.State != "dead" || testrig.Deref(j.ExitCode) != 126 ||
+		if j := q.Show(id); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
 			!strings.Contains(j.Error, "cannot start "+leased+": it did not start within 1s") {
 			t.Errorf("a job with a leased program: %+v", j)
 		}

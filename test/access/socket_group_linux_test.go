@@ -14,7 +14,7 @@ import (
 // From the start of the service, the socket has the mode and group of the settings. A client without access
 // exits with 5 and says how to get access. It does not start a second service.
 func TestSocketLetsItsGroupIn(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.SharedQueue(t, "socket_mode = \"0660\"\nsocket_group = \"61298\"\n"+
 		strings.ReplaceAll(testrig.AccessOfAll, "socket_mode = \"0666\"\n", ""), "--workers", "0")
 	info, err := os.Lstat(q.Path(testrig.SocketName))
@@ -58,7 +58,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	q.Stop()
 	q.WriteFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
-	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 ||
+	if r := q.RunRefusedService("--dir", q.Dir); r.Code != 78 ||
 		!strings.Contains(r.Stderr, `socket_group: there is no group "no.such.group"`) {
 		t.Errorf("start with an unknown group: %+v", r)
 	}

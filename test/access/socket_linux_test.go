@@ -27,7 +27,7 @@ func deadSocket(t *testing.T, path string) {
 // If the socket file is removed, moved away or replaced, the service creates its socket again. Existing
 // connections stay open.
 func TestRemovedSocketIsRebound(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
 	socket := q.Path(testrig.SocketName)
@@ -72,7 +72,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 
 // If the socket file is removed again and again, the service creates it again at most once per second.
 func TestSocketIsReboundOncePerSecond(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	before := testrig.CPUTicks(t, q.Cmd.Process.Pid)
 	started, bound := time.Now(), 0

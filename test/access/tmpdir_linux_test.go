@@ -117,7 +117,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 // No job starts while other accounts can change the directory that job_tmpdir names. The log and the commands
 // status, why and doctor name the setting and say how to fix it. The job starts after the fix.
 func TestJobTmpdirMustBePrivate(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	dir := newTmpdir(t)
 	link := filepath.Join(filepath.Dir(dir), "link")

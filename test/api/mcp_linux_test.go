@@ -203,7 +203,7 @@ func TestMCPAnswersBatches(t *testing.T) {
 // With the tools, an agent can enqueue, wait, read and retry, and the results are short. If the server is
 // started without --write, the agent can only read.
 func TestMCP(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	reads := newAgent(t, q.Command("mcp"))
 	if got, want := reads.toolNames(), []string{"list", "logs", "show", "wait", "why"}; !slices.Equal(got, want) {
@@ -415,7 +415,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 // An MCP server ends soon after the end of its input, even if a call is still waiting for a job.
 // The server first replies to the call. The job continues.
 func TestMCPEndsWhileACallWaits(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	cmd := q.Command("mcp", "--write")
 	cmd.Stdin = strings.NewReader(

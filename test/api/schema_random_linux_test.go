@@ -258,7 +258,7 @@ var undrawnMethods = map[string]string{
 // If the schema of a method permits a request, the service does not refuse the request as invalid.
 // If the schema forbids the request, the service refuses it as invalid.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but no worker runs them
 	// This queue has no jobs. Methods that change the whole service are sent to its service.
 	others := testrig.NewQueue(t, "")

@@ -109,7 +109,7 @@ func parentOf(span *traces.Span) string {
 // attempt finds the id of its span in its environment. If a restarted service adopts a running attempt, it
 // reports the same span.
 func TestTraces(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	r := newTraceReceiver(t)
 	q.MustCLI("config", "set", "traces.endpoint", r.url)

@@ -224,7 +224,7 @@ func TestKeys(t *testing.T) {
 // 1,000 idle connections disturb no other clients, not even one that waits for the reply to a wait request.
 // When the limit of connections is reached, the service closes the connections that have been idle longest.
 func TestIdleConnections(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	waiter := q.Dial()
 	id := waiter.Enqueue(testrig.Fields{"command": "while [ ! -e " + q.Path("go") + " ]; do sleep 0.05; done"})
@@ -266,7 +266,7 @@ func TestIdleConnections(t *testing.T) {
 // The service closes a connection whose first line is not complete within 10 s, even if bytes keep
 // arriving.
 func TestSlowFirstLine(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
 	started := time.Now()
@@ -295,7 +295,7 @@ func TestSlowFirstLine(t *testing.T) {
 
 // A client that reads neither its stream nor its replies does not delay other clients.
 func TestUnreadStreamDelaysNoOtherClient(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "timeout 1 yes; true", "output_limit": "8MiB"})
@@ -359,7 +359,7 @@ func TestPaging(t *testing.T) {
 // A batch of jobs can be sent in several requests. The jobs are visible, claimable and counted only after the
 // commit, but their ids are reserved from the first request on.
 func TestBatchOfSeveralRequests(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	frame := func(batch string, from, to int, extra testrig.Fields) testrig.WireMessage {

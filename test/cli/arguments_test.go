@@ -192,7 +192,7 @@ func TestQueueTimeStartsWithTheWait(t *testing.T) {
 // The client adds the variable PATH to each job of a file. Even if the jobs then need more than one request,
 // the client stores them all, in the order of the file.
 func TestLongPathsAreSplitOverRequests(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	file := q.WriteFile("jobs", strings.Repeat("{\"command\":\"true\"}\n", 10_000))
 	cmd := q.Command("enqueue", "--file", file)
@@ -207,7 +207,7 @@ func TestLongPathsAreSplitOverRequests(t *testing.T) {
 // `queuectl list` prints the requested columns in the requested order, for any number of jobs. With --watch it
 // prints the list again when something changes.
 func TestListColumnsSortAndWatch(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
 	var specs []testrig.Fields

@@ -67,7 +67,7 @@ func TestEnqueueForms(t *testing.T) {
 // invalid, the error names the line, and other jobs can use the ids of the file. If the client or
 // the service dies, all jobs are stored or none.
 func TestBatchIsWhole(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	q := testrig.StartQueue(t, "--workers", "0")
 	lines := strings.Split(strings.TrimSpace(strings.Repeat(`{"command":"true"}`+"\n", 10000)), "\n")
 	count := func() int { return q.Dial().Counts()["pending"] }
@@ -133,7 +133,7 @@ func TestBatchIsWhole(t *testing.T) {
 // JSON output has the documented members. With --json a list is one array, with --jsonl one line per item, and
 // with -q only the ids. An empty list is an empty array.
 func TestJSONShapes(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	for _, args := range []string{"list", "dlq list", "list -s dead"} {
 		if got := q.MustCLI(append(strings.Fields(args), "--json")...); got != "[]" {
@@ -259,7 +259,7 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 // A change of the scheduling order also applies to jobs that already wait, whether the service is running or
 // stopped at the time of the change. `queuectl status` reports the change until all jobs are ranked again.
 func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	lines := strings.Repeat(`{"command":"true"}`+"\n", 20_000)
 	q.MustCLI("enqueue", "--file", q.WriteFile("jobs.jsonl", lines))

@@ -144,7 +144,7 @@ func TestManualPages(t *testing.T) {
 // The help and the manual page of every command have an example. No line of the help is wider than
 // a terminal. The flag -h prints the same as --help.
 func TestEveryVerbHasAnExample(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	pages := t.TempDir()

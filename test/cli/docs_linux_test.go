@@ -157,7 +157,7 @@ func newHome(t *testing.T) *docsHome {
 		t.Fatal(err)
 	}
 	h := &docsHome{t, dir, filepath.Join(dir, "bin")}
-	program := testrig.Binary(t, "")
+	program := testrig.BuiltProgram(t, "")
 	self, err := os.Executable()
 	if err == nil {
 		err = errors.Join(os.Mkdir(h.bin, 0o700), os.Mkdir(filepath.Join(dir, "work"), 0o700),

@@ -47,10 +47,10 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	if err := os.Mkdir(q.Path("bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	q.Bin = testrig.Install(t, testrig.Binary(t, ""), q.Path("bin"))
+	q.Bin = testrig.Install(t, testrig.BuiltProgram(t, ""), q.Path("bin"))
 	q.Start("--workers", "1")
 	q.CheckHealthy("just started")
-	q.Bin = testrig.Install(t, testrig.Binary(t, ""), q.Path("bin"))
+	q.Bin = testrig.Install(t, testrig.BuiltProgram(t, ""), q.Path("bin"))
 	q.CheckFinding("a newer program", "program", "has changed since the service")
 	q.MustCLI("service", "stop", "--keep-jobs")
 	<-q.Exit
@@ -59,7 +59,7 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	if err := os.Rename(filepath.Join(filepath.Dir(q.Bin), "queuectld"+testrig.Extension), q.Path("taken")); err != nil {
 		t.Fatal(err)
 	}
-	q.Bin = testrig.Binary(t, "")
+	q.Bin = testrig.BuiltProgram(t, "")
 	q.CheckFinding("without the service's program", "program", "is missing")
 }
 

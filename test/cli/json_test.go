@@ -65,7 +65,7 @@ var jsonCommands = map[string][]string{
 // Every command prints one value with --json and one value per line with --jsonl. A job has the same members in
 // the output of every command. Every command uses the same member for the result of a dry run.
 func TestEveryVerbAnswersInJSON(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	verbs := regexp.MustCompile(`(?m)^  ([a-z]+) {2,}[A-Z]`).FindAllStringSubmatch(q.MustCLI("--help"), -1)
 	if len(verbs) < 30 {

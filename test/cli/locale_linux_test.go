@@ -11,7 +11,7 @@ import (
 // If the locale is not UTF-8, queuectl prints only ASCII. The texts of the test's jobs are ASCII,
 // so any other character comes from queuectl.
 func TestOutputIsASCIIWithoutUTF8Locale(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustCLI("enqueue", "--id", "done", "true")
 	q.MustCLI("enqueue", "--id", "dead", "--max-retries", "0", "echo "+strings.Repeat("long ", 300)+"; exit 3")

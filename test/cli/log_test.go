@@ -15,7 +15,7 @@ import (
 // The log has a line for each important event, with the job, the attempt and the user who requested it. A
 // change of log_level takes effect immediately. No line contains a text that may be secret, whatever the level.
 func TestServiceLog(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	secret := "geheim123"
 	q.CLI("run", "--id", "bad", "--max-retries", "1", "--backoff-base", "0.01", "--env", "TOKEN="+secret,

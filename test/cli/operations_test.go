@@ -255,7 +255,7 @@ func TestLogsOfSeveralJobs(t *testing.T) {
 // Users can remove ended jobs by a command, oldest first, and a retention setting removes them automatically.
 // Jobs that have not ended are kept, and dead jobs are kept too.
 func TestCleanupAndRetention(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	var specs []testrig.Fields

@@ -24,7 +24,7 @@ type peer struct {
 }
 
 // peers returns the compared tools, with the flags that continue an interrupted run.
-func peers(p *testrig.Private) []peer {
+func peers(p *testrig.PrivateRun) []peer {
 	return []peer{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
 		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a",
@@ -34,7 +34,7 @@ func peers(p *testrig.Private) []peer {
 }
 
 // command returns the command that runs the tool.
-func (w peer) command(p *testrig.Private) *exec.Cmd {
+func (w peer) command(p *testrig.PrivateRun) *exec.Cmd {
 	cmd := exec.Command(w.args[0], w.args[1:]...)
 	cmd.Dir = p.Work
 	cmd.Env = []string{"HOME=" + p.Work, "PATH=" + os.Getenv("PATH"), "LANG=C", "TMPDIR=" + p.Work}

@@ -25,7 +25,7 @@ import (
 
 // killAll kills all processes of a private run with SIGKILL. It recognises them by the directory of
 // the run, which is in their arguments or environment.
-func killAll(p *testrig.Private, cmd *exec.Cmd) {
+func killAll(p *testrig.PrivateRun, cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
 	for remaining := 1; remaining > 0; {
@@ -41,7 +41,7 @@ func killAll(p *testrig.Private, cmd *exec.Cmd) {
 
 // countRuns counts how often each job has run, and the runs of all jobs. Each run of a job appends the job's
 // number to a file.
-func countRuns(p *testrig.Private) (counts map[string]int, lines int) {
+func countRuns(p *testrig.PrivateRun) (counts map[string]int, lines int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.Work, "effects*"))
 	for _, name := range files {
@@ -72,7 +72,7 @@ func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 // same command. Each job runs. Once an event has reported that a job is completed, the job does not run again.
 // If a line of the list was changed, the next call fails with the number of the line and starts no job.
 func TestPrivateRunIsResumed(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	const count, kills = 2000 / testrig.JobDivisor, 10
 	p := testrig.NewPrivate(t)
@@ -140,7 +140,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 
 // followCompleted follows the events of a run that has just started. The returned function waits for the end of
 // the run and returns the ids of the jobs that were reported as completed.
-func followCompleted(p *testrig.Private) (ids func() []string) {
+func followCompleted(p *testrig.PrivateRun) (ids func() []string) {
 	var mu sync.Mutex
 	var list []string
 	ended := make(chan struct{})
@@ -180,7 +180,7 @@ func followCompleted(p *testrig.Private) (ids func() []string) {
 // If a private run is continued with other flags, the error names each changed flag as the user
 // wrote it. If a job of the list has changed, the error names the line of the job.
 func TestChangedPrivateFlagsAreNamed(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--",
@@ -218,7 +218,7 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 // of them, even if all processes of the run were killed. Commands that would change the queue are refused.
 // While a service runs there, all commands ask the service.
 func TestPrivateDirIsReadableOffline(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	const list = "echo said\nexit 3\n"
@@ -259,7 +259,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 
 // checkReadOnly runs commands that only read on the directory of a private run, and checks that they change no
 // file. The first job of the run has printed "said".
-func checkReadOnly(p *testrig.Private, when string, states ...string) {
+func checkReadOnly(p *testrig.PrivateRun, when string, states ...string) {
 	p.Helper()
 	before := contents(p)
 	const nothing = "; reading its files\n"
@@ -309,7 +309,7 @@ func checkReadOnly(p *testrig.Private, when string, states ...string) {
 }
 
 // contents returns the size and checksum of each file in the directory, by path.
-func contents(p *testrig.Private) map[string]string {
+func contents(p *testrig.PrivateRun) map[string]string {
 	p.Helper()
 	found := map[string]string{}
 	err := filepath.WalkDir(p.Dir, func(path string, d fs.DirEntry, err error) error {
@@ -329,7 +329,7 @@ func contents(p *testrig.Private) map[string]string {
 // `queuectl run --private` accepts all formats of job lists. It prints the whole output of the jobs, stdout and
 // stderr separately.
 func TestPrivateForms(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	for _, c := range []struct {
@@ -360,7 +360,7 @@ func TestPrivateForms(t *testing.T) {
 // job again only with --retry-dead, and lines that were added to the list only with --add-new. Completed jobs
 // do not run again.
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
@@ -473,7 +473,7 @@ func TestPrivateRunWithADamagedDatabase(t *testing.T) {
 
 // If no job runs for a second, a private run reports once why the jobs are waiting, as `queuectl run` does.
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p := testrig.NewPrivate(t)
 	r := p.Run("true\n", "--lines", "-", "--delay", "4s")

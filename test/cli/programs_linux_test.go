@@ -14,7 +14,7 @@ import (
 // runtime.
 func TestClientHasLittleToInitialize(t *testing.T) {
 	const maxInits, early = 46, 8
-	out, code := runProgram(t, []string{"GODEBUG=inittrace=1"}, testrig.Binary(t, ""), "version")
+	out, code := runProgram(t, []string{"GODEBUG=inittrace=1"}, testrig.BuiltProgram(t, ""), "version")
 	inits := regexp.MustCompile(`(?m)^init (\S+) @`).FindAllStringSubmatch(out, -1)
 	if code != 0 || len(inits) == 0 {
 		t.Fatalf("exit code %d\n%s", code, out)

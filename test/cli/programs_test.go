@@ -32,7 +32,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 		}
 		return dir
 	}
-	both := testrig.Install(t, testrig.Binary(t, ""), copyInto("both"))
+	both := testrig.Install(t, testrig.BuiltProgram(t, ""), copyInto("both"))
 	path := []string{"PATH=" + filepath.Dir(both) + string(filepath.ListSeparator) + os.Getenv("PATH")}
 
 	for _, words := range [][]string{{"doctor", "--help"}, {"help", "serve"}, {"service", "--help"},
@@ -97,7 +97,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 // Both programs list the same commands with the same descriptions.
 func TestProgramsListTheSameCommands(t *testing.T) {
 	t.Parallel()
-	client := testrig.Binary(t, "")
+	client := testrig.BuiltProgram(t, "")
 	daemon := filepath.Join(filepath.Dir(client), testrig.Programs[1])
 	help, _ := runProgram(t, nil, client, "--help")
 	if got, _ := runProgram(t, nil, daemon, "--help"); got != help {

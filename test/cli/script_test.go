@@ -25,7 +25,7 @@ var scripts embed.FS
 // streams, and the exit code. The scripts are in the directory script. Each script starts with an empty home
 // directory and its own service, and must leave no process behind.
 func TestScripts(t *testing.T) {
-	bin := testrig.Binary(t, "")
+	bin := testrig.BuiltProgram(t, "")
 	dir := "script"
 	if !*testrig.Update { // without -update, use the copies in the test binary: the sources may be missing
 		dir = t.TempDir()

@@ -66,7 +66,7 @@ func TestForeignFilesAreRefused(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if r := q.MustRefuseStart("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Stderr, advice) ||
+		if r := q.RunRefusedService("--dir", q.Dir); r.Code == 0 || !strings.Contains(r.Stderr, advice) ||
 			strings.Contains(r.Stderr, "chown") {
 			t.Errorf("start with files of another user: %+v, want %q and no chown", r, advice)
 		}
@@ -99,7 +99,7 @@ func TestLongPaths(t *testing.T) {
 	if err := os.Mkdir(longDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.MustRefuseStart("--dir", longDir); r.Code != 78 || !strings.Contains(r.Stderr, "107") {
+	if r := q.RunRefusedService("--dir", longDir); r.Code != 78 || !strings.Contains(r.Stderr, "107") {
 		t.Errorf("start in a directory with a long path: %+v, want 78 and the limit", r)
 	}
 }

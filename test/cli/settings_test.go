@@ -138,12 +138,12 @@ func TestServeRefusals(t *testing.T) {
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
 		{"second service", []string{"--dir", q.Dir}, 5, fmt.Sprint("pid ", st.PID, " ")},
 	} {
-		if r := q.MustRefuseStart(c.args...); r.Code != c.code || !strings.Contains(filepath.ToSlash(r.Stderr), c.err) {
+		if r := q.RunRefusedService(c.args...); r.Code != c.code || !strings.Contains(filepath.ToSlash(r.Stderr), c.err) {
 			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.Code, r.Stderr, c.code, c.err)
 		}
 	}
 	q.Env = []string{"QUEUECTL_MAX_RETRIES=x"}
-	if r := q.MustRefuseStart("--dir", sub("g", "")); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_MAX_RETRIES") {
+	if r := q.RunRefusedService("--dir", sub("g", "")); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_MAX_RETRIES") {
 		t.Errorf("start with an invalid environment variable: %+v", r)
 	}
 	q.Env = nil
@@ -197,7 +197,7 @@ func TestKeepJobs(t *testing.T) {
 		t.Errorf("the job that ended before the new start: %+v", j)
 	}
 	q.WriteFile("go", "")
-	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.Deref(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
+	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
 		j.Attempts != 1 || len(j.History) != 1 {
 		t.Errorf("the adopted job after its end: %+v", j)
 	}
@@ -223,7 +223,7 @@ func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	q.MustCLI("config", "set", "run_as", "submitter") // config set accepts this value, because the variable overrides it
 	q.Stop()
 	q.Env = nil
-	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_RUN_AS=service") ||
+	if r := q.RunRefusedService("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_RUN_AS=service") ||
 		!strings.Contains(r.Stderr, "config unset run_as") {
 		t.Errorf("start with the stored run_as: %+v", r)
 	}
@@ -243,7 +243,7 @@ func TestNewerSchema(t *testing.T) {
 	q.Stop()
 	corrupt(q, "PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.ReadFile("queuectl.db")
-	if r := q.MustRefuseStart("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "schema version 99") {
+	if r := q.RunRefusedService("--dir", q.Dir); r.Code != 78 || !strings.Contains(r.Stderr, "schema version 99") {
 		t.Errorf("start on a database with a newer schema: %+v", r)
 	}
 	if q.ReadFile("queuectl.db") != before {

@@ -11,7 +11,7 @@ import (
 // If the service is killed while it stops, its runners and jobs keep running. The command that
 // requested the stop reports an error and says how to end the runners and jobs.
 func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Env = []string{"QUEUECTL_STOP_TIMEOUT=600s"}

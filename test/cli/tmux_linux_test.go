@@ -297,7 +297,7 @@ func hideTimes(text string) string {
 // sizes. They are redrawn when the size changes. The expected text is in screens.txt, which the flag -update
 // writes.
 func TestScreensInATerminal(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	for name, script := range map[string]string{"lint": "echo ok", "conv": "echo bad png >&2; exit 1",
 		"mk": "echo 61/140; sleep 600"} {

@@ -62,7 +62,7 @@ func (p *pane) waitSelected(id string) {
 
 // Each key has its documented effect in `queuectl top`, the interactive screen.
 func TestKeysOfTop(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := topQueue(t)
 	q.WriteFile("editor", "#!/bin/sh\nsed -i 's/\"priority\": 5/\"priority\": 77/' \"$1\"\nprintf "+
 		"'editing\\r\\n'\nread line\n")
@@ -182,7 +182,7 @@ func TestKeysOfTop(t *testing.T) {
 // The screen of `queuectl top` fits any window of at least 40x10 and is redrawn when the size changes. In a
 // smaller window, top prints the size that it needs.
 func TestSizesOfTop(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := topQueue(t)
 	p := newPane(q, 80, 24)
 	p.openTop("queuectl top")
@@ -221,7 +221,7 @@ func TestSizesOfTop(t *testing.T) {
 // If the service is gone, `queuectl top` reports since when, and keeps showing the last data. When the service
 // is back, top continues, and it shows new output of the selected job.
 func TestTopOutlivesTheService(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := topQueue(t)
 	p := newPane(q, 100, 24)
 	p.openTop("queuectl top")

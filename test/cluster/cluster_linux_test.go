@@ -105,7 +105,7 @@ func TestClonedNodesAreSeparate(t *testing.T) {
 // Nodes share a queue, and each node runs some of the jobs. Every node shows the whole queue and
 // executes requests about jobs that run on another node. A drained node starts no jobs.
 func TestNodeServicesShareAQueue(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -292,7 +292,7 @@ func exclusiveCommand(dir, id string) string {
 // the service is stopped (SIGSTOP) for longer than its node lease, the node also loses its jobs, and the
 // service exits when it continues.
 func TestLostNodesJobsRunElsewhere(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a, b := nodes[0], newNode(t, p, "b")
@@ -347,7 +347,7 @@ func TestLostNodesJobsRunElsewhere(t *testing.T) {
 
 // A user can cancel a job even if the job's node is lost and no other node has noticed the loss.
 func TestCancelOnALostNode(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -363,7 +363,7 @@ func TestCancelOnALostNode(t *testing.T) {
 // If a client follows a job that runs on another node, it keeps following the job while the database server
 // restarts.
 func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -401,7 +401,7 @@ func TestFollowerSurvivesADatabaseRestart(t *testing.T) {
 
 // If a node is lost, a client that follows one of its jobs continues with the node that runs the job again.
 func TestFollowerSurvivesALostNode(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a, b := nodes[0], newNode(t, p, "b")
@@ -425,7 +425,7 @@ func TestFollowerSurvivesALostNode(t *testing.T) {
 
 // A service that restarts before its node lease expires adopts the running jobs and does not run them again.
 func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	_, nodes := startNodes(t, "a", "b")
 	a, b := nodes[0], nodes[1]
@@ -513,7 +513,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("the service without its database ended with %d", code)
 	}
 	a.Store = ""
-	if r := a.MustRefuseStart("--dir", a.Dir); r.Code != 78 ||
+	if r := a.RunRefusedService("--dir", a.Dir); r.Code != 78 ||
 		!strings.Contains(r.Stderr, `the settings name no database; set the setting "store"`) {
 		t.Errorf("start without the setting store: %+v", r)
 	}
@@ -560,7 +560,7 @@ func TestNodesWorkThroughAPooler(t *testing.T) {
 
 // A node needs few rights on the database: its role reads and writes the tables, which belong to another role.
 func TestNodeNeedsFewDatabaseRights(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	pgserver.Query(t, p.URL(

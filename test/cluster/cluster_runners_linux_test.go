@@ -17,7 +17,7 @@ import (
 // ends the jobs of that runner, although the start fails. The jobs must end, because other nodes may soon run
 // them again.
 func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -45,7 +45,7 @@ func TestDeadRunnersJobsEndWithoutDatabase(t *testing.T) {
 // When a runner is killed, its jobs are ended immediately, even if its service is waiting for a
 // hung database server. The jobs must end, because other nodes may soon run them again.
 func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	p, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -74,7 +74,7 @@ func TestDeadRunnersJobsEndWhileStoreHangs(t *testing.T) {
 // If a runner hangs while its service cannot act, its jobs are ended before the node lease of 5 s
 // expires.
 func TestHungRunnersJobsEndWithoutService(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	checkRunnerWithoutService(t, 5*time.Second, func(a *testrig.Queue) {
 		for _, pid := range a.RunnerPids() {
@@ -85,7 +85,7 @@ func TestHungRunnersJobsEndWithoutService(t *testing.T) {
 
 // If a runner is killed while its service cannot act, its jobs are ended immediately.
 func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	checkRunnerWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
 }
@@ -132,7 +132,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)
 	a, b := newNode(t, p, "a"), newNode(t, p, "b")
-	b.Bin = testrig.Binary(t, "failpoint")
+	b.Bin = testrig.BuiltProgram(t, "failpoint")
 	b.Env = append(b.Env, "QUEUECTL_FAILPOINTS=attempt-noted=wait:"+b.Path("go"))
 	a.Start("--workers", "1")
 	b.Start("--workers", "1")

@@ -49,7 +49,7 @@ const (
 // QUEUECTL_CAMPAIGN_DIR is the directory for the ledger and the logs. If QUEUECTL_CAMPAIGN_TRACE is set, the
 // log names each operation and fault.
 func TestCampaign(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	// This test runs in parallel with other tests, because the promises must also hold on a busy machine.
 	t.Parallel()
 	length := 10 * time.Second

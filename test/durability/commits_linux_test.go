@@ -60,7 +60,7 @@ func restartIfDead(q *testrig.Queue) bool {
 // that the kill interrupted: each hook is enqueued once, each planned start of the schedule gives one job, and
 // all dependants of ended jobs have run.
 func TestKilledAtEachCommit(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	short := []int{7, 29, 61}
 	for i, killed := 0, true; killed && (testrig.FullScale() || i < len(short)); i++ {
@@ -83,7 +83,7 @@ func TestKilledAtEachCommit(t *testing.T) {
 // interrupts a resume, a repeated request finishes the resume. No job of a frozen queue runs, and
 // no process stays stopped after the resume.
 func TestInterruptedFreezeIsFinished(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	const jobs = 6
 	for _, verb := range [][]string{{"queue", "pause", "fz", "--freeze"}, {"queue", "resume", "fz"}} {

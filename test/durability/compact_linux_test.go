@@ -56,7 +56,7 @@ func checkUsableAgain(q *testrig.Queue, free func() int64) {
 // If the inputs of jobs have filled the disk, the queue accepts new jobs again after these jobs are
 // removed.
 func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, free := smallDiskQueue(t)
 	input := filepath.Join(t.TempDir(), "input")
@@ -84,7 +84,7 @@ func TestDiskFilledByInputsIsUsableAgain(t *testing.T) {
 // If the outputs of jobs have filled the disk to the last page, the queue accepts new jobs again
 // after the ended jobs are removed.
 func TestDiskFilledByOutputsIsUsableAgain(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, free := smallDiskQueue(t)
 	q.MustCLI("queue", "pause", "default")

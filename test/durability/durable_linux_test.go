@@ -156,7 +156,7 @@ func checkRepliesAfterFsync(t *testing.T, trace string) (early, answers int) {
 // If a write or an fsync of the database fails with EIO or ENOSPC, no acknowledged job is lost. The service
 // returns an error to the client or exits with 74.
 func TestDiskErrorsLoseNothing(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	unknown, stopped := 0, 0
@@ -262,7 +262,7 @@ func startWatchdog(q *testrig.Queue) (beats func(n int)) {
 // The service keeps sending keep-alive messages to systemd while one user has the maximum number of
 // connections.
 func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	beats := startWatchdog(q)
@@ -282,7 +282,7 @@ func TestRefusedConnectionsKeepWatchdogAlive(t *testing.T) {
 // A service on a full disk keeps sending keep-alive messages. Without them, systemd would kill the service
 // again and again, although it can still answer some requests.
 func TestFullDiskKeepsWatchdogAlive(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()

@@ -133,7 +133,7 @@ func TestStartOnAFullDisk(t *testing.T) {
 // A service that starts on a full disk waits for space, and is ready when the disk has space. It does so also
 // after a crash, and if the database's shared memory file is missing.
 func TestStartWaitsForSpace(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
@@ -194,7 +194,7 @@ func startWithoutWaiting(q *testrig.Queue) (ended <-chan struct{}, errs *testrig
 // A file system can have blocks smaller than the 4 KiB in which SQLite extends the database's shared memory file.
 // If such a disk is nearly full, the service waits for space, or runs. It does not end.
 func TestStartOnANearlyFullDiskWithSmallBlocks(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()

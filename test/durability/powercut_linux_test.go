@@ -368,7 +368,7 @@ func seed(t testing.TB) uint64 {
 // was reported as completed or cancelled still has that state and its output. The simulated disk loses, tears
 // and reorders writes that were not flushed.
 func TestPowerCut(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	testrig.RequireDisks(t, "/dev/fuse", "/dev/loop-control")
 	n := 60
@@ -377,7 +377,7 @@ func TestPowerCut(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(seed(t), 1))
 	for remaining := n; remaining > 0 && !t.Failed(); remaining -= cutsPerRun {
-		bin := testrig.Binary(t, "")
+		bin := testrig.BuiltProgram(t, "")
 		w := runWorkload(t, bin)
 		w.cutAll(bin, min(remaining, cutsPerRun), rng, func(c cut, v verdict) bool {
 			if len(v.brokenPromises)+len(v.wrong) > 0 {
@@ -396,7 +396,7 @@ func TestPowerCut(t *testing.T) {
 func TestPowerCutTestDetectsLoss(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/fuse", "/dev/loop-control")
 	rng := rand.New(rand.NewPCG(seed(t), 2))
-	bin := testrig.Binary(t, "failpoint")
+	bin := testrig.BuiltProgram(t, "failpoint")
 	w := runWorkload(t, bin, "QUEUECTL_FAILPOINTS=normalsync")
 	tried, lost := 0, 0
 	w.cutAll(bin, 20, rng, func(_ cut, v verdict) bool {

@@ -19,7 +19,7 @@ import (
 // jobs start. Cancelled and expired jobs of the block do not run. If the workers are stopped or the service is
 // killed, the jobs return to the queue and run once.
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	counts := map[string]int{}
 	for name, hit := range map[string]func(*reservedBlock) int{
 		"cancel": (*reservedBlock).cancelReserved, "stop": (*reservedBlock).stopWorkers,

@@ -70,7 +70,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 // While the PostgreSQL server is down, running jobs continue, and clients get an error in time. When the server
 // is back, the queue works again. A second service with the same node name is refused, before and after that.
 func TestDatabaseServerAway(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")
@@ -118,7 +118,7 @@ func TestDatabaseServerAway(t *testing.T) {
 // While the PostgreSQL server is frozen, clients get an error within a bounded time. If the request for a job
 // failed in this way, the job is stored once or not at all after the server resumes. The service keeps running.
 func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")
@@ -209,7 +209,7 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 // While the database server is read-only, `queuectl status --check` and `queuectl doctor` report that the node
 // cannot renew its node lease. They do not advise removing the node.
 func TestDatabaseServerIsReadOnly(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, p := queueOnPostgres(t)
 	q.Start("--workers", "2")

@@ -82,7 +82,7 @@ func TestMissingReserveRefusesJobs(t *testing.T) {
 // that directory. `queuectl status`, `queuectl why` and `queuectl doctor` print the reason and the command that
 // fixes it.
 func TestJobsDirMustBePrivate(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	jobsDir := q.Path("runner/jobs")

@@ -15,7 +15,7 @@ import (
 // setting store_roles assigns a user to the application's database role, and the job belongs to that user. The
 // role has no other rights.
 func TestEnqueueInATransaction(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, _ := queueOnPostgres(t)
 	me, err := user.Current()

@@ -32,7 +32,7 @@ func holdReadTransaction(q *testrig.Queue) (end func()) {
 // the transaction once, and jobs still run. After that program has ended, the status is "ok" again. The test
 // uses the build with failpoints, which warns when the WAL has 4 MiB.
 func TestAnotherProgramReadsTheDatabase(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
 	q.Env = []string{"QUEUECTL_FAILPOINTS=smallwal"}

@@ -17,7 +17,7 @@ import (
 // units. No two jobs hold the same unit at the same time, even if the service and its runners are killed. A
 // request for units that can never be available is refused.
 func TestResourceUnitsAreExclusive(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", "+
@@ -147,7 +147,7 @@ func TestQueueSettingsSurviveRestarts(t *testing.T) {
 // After the reply to a pause of a queue, no job of the queue starts, not even one that a runner has already
 // received. With --freeze, running jobs stop too, including those that have just started.
 func TestPausedQueuesStartNothing(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	for round := range 12 {
@@ -233,7 +233,7 @@ func countState(q *testrig.Queue, state string) (n int) {
 // No time window has more starts than the rate limit allows, even if the service and its runners
 // are killed. The jobs use all starts that the limit allows.
 func TestRateOverKills(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	seconds, kills := 4, 2 // duration of the test in seconds, and number of kills
 	if testrig.FullScale() {

@@ -25,24 +25,24 @@ func retryDelays(j testrig.Job) (list []time.Duration) {
 // A job that always fails, with a backoff base of 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then
 // dead. It keeps the error and output of every attempt.
 func TestExponentialBackoffTimes(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	id := q.MustCLI("enqueue",
 		`{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
 	w := q.Dial()
 	j := w.WaitEnded(id)
-	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" || testrig.Deref(j.ExitCode) != 3 {
+	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" || testrig.ValueOrMinusOne(j.ExitCode) != 3 {
 		t.Fatalf("a job that always fails: %+v", j)
 	}
 	for i, delay := range []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second} {
-		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !testrig.Near(got, delay, time.Second) {
+		if got := j.History[i].StartedAt.Sub(j.History[0].StartedAt); !testrig.IsNear(got, delay, time.Second) {
 			t.Errorf("attempt %d began after %v, want %v", i+1, got, delay)
 		}
 		if got, want := q.MustCLI("logs", id, "--attempt", strconv.Itoa(i+1), "--stdout"),
 			fmt.Sprintf("try %d", i+1); got != want {
 			t.Errorf("output of attempt %d is %q, want %q", i+1, got, want)
 		}
-		if testrig.Deref(j.History[i].ExitCode) != 3 {
+		if testrig.ValueOrMinusOne(j.History[i].ExitCode) != 3 {
 			t.Errorf("attempt %d: %+v", i+1, j.History[i])
 		}
 	}
@@ -50,7 +50,7 @@ func TestExponentialBackoffTimes(t *testing.T) {
 
 // Each backoff strategy delays the retries as its formula defines, with the configured maximum and jitter.
 func TestBackoffStrategies(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "8")
 	q.MustCLI("config", "set", "job_retry_delay", "0.3s")
 	ms := func(list ...int) (d []time.Duration) {
@@ -80,7 +80,7 @@ func TestBackoffStrategies(t *testing.T) {
 		got := retryDelays(w.WaitEnded(ids[i]))
 		ok := len(got) == len(c.want)
 		for k := range c.want {
-			ok = ok && testrig.Near(got[k], c.want[k], 500*time.Millisecond)
+			ok = ok && testrig.IsNear(got[k], c.want[k], 500*time.Millisecond)
 		}
 		if !ok {
 			t.Errorf("%s: waits %v, want %v", c.name, got, c.want)
@@ -158,10 +158,10 @@ func TestExitCodesDecideAboutRetries(t *testing.T) {
 	}
 	for i, c := range cases {
 		j := w.WaitEnded(ids[i])
-		if j.State != c.state || j.Reason != c.reason || testrig.Deref(j.ExitCode) != c.code || j.Attempts != c.attempts ||
+		if j.State != c.state || j.Reason != c.reason || testrig.ValueOrMinusOne(j.ExitCode) != c.code || j.Attempts != c.attempts ||
 			len(j.History) != c.attempts {
 			t.Errorf("%s: state %s, reason %q, code %d, attempts %d, history %d; want %+v", c.name, j.State, j.Reason,
-				testrig.Deref(j.ExitCode), j.Attempts, len(j.History), c)
+				testrig.ValueOrMinusOne(j.ExitCode), j.Attempts, len(j.History), c)
 		}
 		if (j.Error == "") != (c.state == "completed") {
 			t.Errorf("%s: error %q", c.name, j.Error)
@@ -183,7 +183,7 @@ func TestDelayRunAtExpiry(t *testing.T) {
 	for id, least := range map[string]time.Duration{delayed: 700, due: 900, alias: 800} {
 		j := w.WaitEnded(id)
 		if got := j.History[0].StartedAt.Sub(started); j.State != "completed" ||
-			!testrig.Near(got, least*time.Millisecond, 700*time.Millisecond) {
+			!testrig.IsNear(got, least*time.Millisecond, 700*time.Millisecond) {
 			t.Errorf("job %s is %s and began after %v, want %v ms", id, j.State, got, int(least))
 		}
 	}
@@ -293,7 +293,7 @@ func TestDeadLetters(t *testing.T) {
 
 // On 8 workers, 3,000 jobs (fewer on slow systems) run exactly once each.
 func TestEachJobRunsOnce(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	const n = 3000 / testrig.JobDivisor
 	q := testrig.StartQueue(t, "--workers", "8")
 	var specs []testrig.Fields
@@ -313,7 +313,7 @@ func TestEachJobRunsOnce(t *testing.T) {
 
 // Five jobs of 2 s on three workers take two rounds: three jobs run at the same time, and then the other two.
 func TestWorkersRunJobsConcurrently(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.Dial()
 	started := time.Now()
@@ -321,7 +321,7 @@ func TestWorkersRunJobsConcurrently(t *testing.T) {
 	for _, id := range ids {
 		w.WaitEnded(id)
 	}
-	if got := time.Since(started); !testrig.Near(got, 4*time.Second, 1500*time.Millisecond) {
+	if got := time.Since(started); !testrig.IsNear(got, 4*time.Second, 1500*time.Millisecond) {
 		t.Errorf("took %v, want about 4 s", got)
 	}
 }
@@ -458,7 +458,7 @@ func TestDeferCodes(t *testing.T) {
 		t.Fatalf("a job that defers itself twice: %+v", j)
 	}
 	for _, wait := range retryDelays(j) {
-		if !testrig.Near(wait, 300*time.Millisecond, 400*time.Millisecond) {
+		if !testrig.IsNear(wait, 300*time.Millisecond, 400*time.Millisecond) {
 			t.Errorf("deferred for %v, want 0.3 s", wait)
 		}
 	}

@@ -41,7 +41,7 @@ func enqueueUntil(w *testrig.Wire, limit time.Duration, ok func() bool) (times i
 // If 100,000 jobs are due in the same millisecond, they delay no other client: its requests are served, and its
 // jobs run.
 func TestManyDueJobsDelayNoClient(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	const n = 100_000 / testrig.JobDivisor
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()
@@ -65,7 +65,7 @@ func TestManyDueJobsDelayNoClient(t *testing.T) {
 // If 20,000 jobs expire in the same millisecond and are then cleaned up, they delay no other client: the
 // service serves requests between the steps of the cleanup.
 func TestLargeCleanupDelaysNoClient(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	const n = 20_000
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()

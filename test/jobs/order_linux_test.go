@@ -15,7 +15,7 @@ import (
 // A single worker starts jobs in rank order. This also holds for jobs that the runner had to return to the
 // queue because an earlier job took long.
 func TestOneWorkerKeepsTheOrder(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	const jobs, runs = 60, 12
 	var list, want strings.Builder

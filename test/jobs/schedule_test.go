@@ -52,7 +52,7 @@ func (s scheduleView) outcomes() (list []string) {
 // contains the name of the schedule and the time. Adding the same schedule again is not an error. Adding a
 // different schedule with the same name needs --replace.
 func TestSchedule(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
@@ -124,7 +124,7 @@ func TestSchedule(t *testing.T) {
 // If a job of a schedule is still waiting or running at the next occurrence, the flag --overlap decides: the
 // occurrence is skipped, waits, or replaces that job. If the replaced job is running, it is ended.
 func TestScheduleOverlap(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "4")
@@ -171,7 +171,7 @@ func TestScheduleRunNow(t *testing.T) {
 // Even if the service is killed repeatedly, each occurrence gets exactly one job. With --catch-up all,
 // occurrences that were missed while no service ran are caught up one after another.
 func TestScheduleWhileKilled(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")

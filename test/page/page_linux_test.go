@@ -32,7 +32,7 @@ type window struct {
 // reports an error, the test fails.
 func openWindow(q *testrig.Queue) *window {
 	q.Helper()
-	testrig.Long(q)
+	testrig.SkipIfShort(q)
 	path := skip.UnlessProgram(q, "chromium", "needs chromium; .ci/run installs it, "+
 		"and TestLinkOpensAPageSession and others send requests as browsers do")
 	profile, err := os.MkdirTemp("", "qp")

@@ -384,7 +384,7 @@ func TestPageOfAnAttempt(t *testing.T) {
 // the events after the last number that it received. A client that does not read its events delays no other
 // client. The number of streams per user is limited.
 func TestPageSendsEvents(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	openSession(b)
 	follow := func(query string, last string) *http.Response {

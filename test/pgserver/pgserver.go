@@ -60,7 +60,7 @@ func StopShared() {
 // PostgreSQL is not installed.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	skip.Long(t, "starts a PostgreSQL server; make test-long runs it")
+	skip.IfShort(t, "starts a PostgreSQL server; make test-long runs it")
 	bin := ""
 	// Under Wine, PATH lookups find the programs of the host, which Wine cannot run.
 	if runtime.GOOS == "windows" {

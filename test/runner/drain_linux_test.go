@@ -12,7 +12,7 @@ import (
 // `queuectl drain` returns once no job can start, even if the runner does not answer. If a runner received a job
 // before the drain, it does not start the job afterwards.
 func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	longJob := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go")})
@@ -43,7 +43,7 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 // When the runner continues, it may still start the job. The drain reports this, even after a restart of the
 // service, and is complete once the job has started.
 func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.NewQueue(t, "failpoint")
 	q.Env = []string{"QUEUECTL_FAILPOINTS=attempt-noted=wait:" + q.Path("go")}
 	q.Start("--workers", "1")

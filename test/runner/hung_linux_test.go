@@ -44,7 +44,7 @@ func stopRunner(q *testrig.Queue) (pid int, thaw func()) {
 // cancelled, and new jobs run in another runner. A service that starts while the runner hangs serves requests
 // immediately. When the hung runner continues, its job ends normally.
 func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end", "max_retries": 0})
@@ -100,7 +100,7 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 // A client that follows a job gets its output and its end even if the job's runner hangs. If that runner has
 // not started the job, another runner runs it. Otherwise the job ends after the hung runner has continued.
 func TestHungRunnersJobsAreFollowed(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "5")
 	w := q.Dial()
 	jobID := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
@@ -159,7 +159,7 @@ func TestHungRunnersJobContinues(t *testing.T) {
 // When the service stops, it ends a hung runner and the runner's jobs after stop_timeout. The jobs return to
 // the queue. If a user has requested to cancel a job, the job is cancelled instead.
 func TestStopEndsAHungRunner(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	id := w.Enqueue(testrig.Fields{"command": "echo up; sleep 600 & sleep 600", "max_retries": 1})
@@ -215,7 +215,7 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 // If a runner hangs after it has received a job but before it has started the job, another runner runs the job.
 // This is also true if the service has restarted and cannot reach the first runner.
 func TestUnstartedJobLeavesHungRunnerOnRestart(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	jobID := w.Enqueue(testrig.Fields{"command": "echo up; " + q.WaitForFileCommand("go"), "max_retries": 0})
@@ -258,7 +258,7 @@ func TestPrintingJobCanBeSignalled(t *testing.T) {
 		reader.SendLine(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":%q,"follow":true}}`, id))
 		reader.ReadMessage()
 		w.MustCall("kill", testrig.Fields{"id": id, "signal": "USR1"}, nil)
-		if j := w.WaitEnded(id); testrig.Deref(j.ExitCode) != 7 {
+		if j := w.WaitEnded(id); testrig.ValueOrMinusOne(j.ExitCode) != 7 {
 			t.Errorf("a job that handles SIGUSR1: %+v", j)
 		}
 		reader.ReadMessage() // discard the reply
@@ -268,7 +268,7 @@ func TestPrintingJobCanBeSignalled(t *testing.T) {
 // If a runner dies while the service starts it or connects to it, the service keeps running. It starts
 // another runner, and jobs run.
 func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	for n, wait := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond,
 		50 * time.Millisecond} {
@@ -427,7 +427,7 @@ func TestAttemptWithoutJournalIsLost(t *testing.T) {
 
 // If clients change settings at the same time, all changes apply, in the order in which they are stored.
 func TestConcurrentSettingChangesAllApply(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	var calls sync.WaitGroup
 	for range 20 {

@@ -166,7 +166,7 @@ func TestFileSizeLimitRefusesJobs(t *testing.T) {
 // While each fsync takes two seconds, a cancel of a job ends the job's process tree immediately. The service
 // acknowledges a request only after the fsync of its change.
 func TestSlowDisk(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
@@ -233,7 +233,7 @@ func TestReadOnlyDisk(t *testing.T) {
 // While the disk is frozen, `queuectl status --check` responds and reports the frozen disk. Once the disk
 // continues, the request that was waiting for it succeeds.
 func TestFrozenDisk(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
 		".ci/run runs it as root, and the tests of store/sqlite cover slow commits")
 	t.Parallel()

@@ -26,7 +26,7 @@ func readBytes(t *testing.T, pid int) (n int64) {
 // A client can read the end of a running job's output. The service then reads little more than that end from
 // the disk, even if the output is large and grows fast.
 func TestTailOfRunningOutputReadsLittle(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	longJob := w.Enqueue(testrig.Fields{"command": "echo first >&2; yes | head -c 48M; echo last; sleep 600",

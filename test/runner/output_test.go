@@ -56,7 +56,7 @@ func noise(size int) []byte {
 
 // Output of any size and content is stored byte for byte.
 func TestOutputIsStoredByteForByte(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.Dial()
 	sizes := []int{0, 1, 10, 4096, 65535, 65536, 65537, 70000, 100000, 131072, 150001, 204800, 3 << 20}
@@ -79,7 +79,7 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 // the size of the gap between them. Each part has half of the limit's size. The job can still finish, and the
 // service and the runner use little memory.
 func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	yes := w.Enqueue(testrig.Fields{"command": "timeout 2 yes; echo end"})
@@ -180,7 +180,7 @@ func TestFollow(t *testing.T) {
 // `queuectl logs -f --queue` prints the output of the queue's running jobs and of jobs that start later. It
 // prints each attempt once, even a short one, and nothing from other queues or earlier jobs.
 func TestFollowAQueue(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	in := func(queue, id, command string) string {

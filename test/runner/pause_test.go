@@ -59,7 +59,7 @@ func waitElapsed(q *testrig.Queue, since time.Time, length time.Duration) {
 // keeps its worker and its state, and `queuectl show` reports who paused it and when. After a resume the job
 // continues.
 func TestPauseAndResume(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.Dial()
 	w.Enqueue(testrig.Fields{"id": "a", "command": tickingCommand(q, "a")})
@@ -115,7 +115,7 @@ func TestPauseAndResume(t *testing.T) {
 
 // The time in which a job is paused does not count for timeout and idle_timeout.
 func TestPauseStopsTheClocks(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.Dial()
 	const limit = time.Second * testrig.TimeoutFactor
@@ -194,7 +194,7 @@ func TestOnlyRunningJobsCanBePaused(t *testing.T) {
 // While all jobs are paused, no job starts or runs, even after a restart, and commands report the pause. After
 // `queuectl resume --all`, jobs that were also paused individually stay paused.
 func TestPauseAll(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.Dial()
 	for _, id := range []string{"a", "b"} {

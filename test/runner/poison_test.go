@@ -54,7 +54,7 @@ func TestPoison(t *testing.T) {
 // A job that is suspected of killing its runner runs alone. If the service restarts while the job runs, the new
 // service adopts the runner and starts no other job in it. The runner ends after the job.
 func TestSuspectOutlivesTheService(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.MustCLI("enqueue", "--id", "a", fmt.Sprintf("sleep %d; echo $QUEUECTL_WORKER", 1+testrig.TimeoutFactor))
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.Show("a").State == "processing" })

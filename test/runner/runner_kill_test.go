@@ -188,7 +188,7 @@ func TestRunnerKilled(t *testing.T) {
 // before it accepts requests. It distinguishes lost jobs from jobs that had not started. A new job completes
 // within two seconds.
 func TestServiceAndRunnerKilledTogether(t *testing.T) {
-	skip.Long(t, "takes long; make test-long runs it")
+	skip.IfShort(t, "takes long; make test-long runs it")
 	for _, order := range []string{"service first", "runner first"} {
 		t.Run(order, func(t *testing.T) {
 			r := startTreesWithReserve(t)

@@ -73,9 +73,9 @@ func buildVersion(t *testing.T, earlier func() string, version string) string {
 // jobs, with their pids, output and exit codes, and no job runs twice. New jobs run in a runner of the
 // service's version. The old runner ends after its last job.
 func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
-	now := testrig.Binary(t, "")
+	now := testrig.BuiltProgram(t, "")
 	for name, other := range map[string]string{"schema": buildVersion(t, oldestCompatible, "0.0.9"),
 		"number": buildVersion(t, nil, "9.9.9")} {
 		for direction, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
@@ -151,11 +151,11 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 // If the program on disk is replaced while the service runs, new jobs go to runners started from
 // the new program.
 func TestRunnerOfAReplacedProgram(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	other := buildVersion(t, nil, "9.9.9")
 	q := testrig.NewQueue(t, "")
-	q.Bin = testrig.Install(q, testrig.Binary(t, ""), q.Dir)
+	q.Bin = testrig.Install(q, testrig.BuiltProgram(t, ""), q.Dir)
 	q.Start("--workers", "1")
 	if err := os.Remove(q.Bin); err != nil { // a package upgrade does the same: running processes keep the old file
 		t.Fatal(err)

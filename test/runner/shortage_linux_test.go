@@ -120,7 +120,7 @@ func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 		t.Errorf("a job that prints more: %s, %+v, output of %d bytes", j.State, j.History, len(j.Output))
 	}
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "kill -XFSZ $$; echo lives",
-		"max_retries": 0})); testrig.Deref(j.Signal) != int(unix.SIGXFSZ) {
+		"max_retries": 0})); testrig.ValueOrMinusOne(j.Signal) != int(unix.SIGXFSZ) {
 		t.Errorf("a job that gets the signal: %+v", j)
 	}
 	lift()
@@ -146,7 +146,7 @@ func copies(n int, spec testrig.Fields) (specs []testrig.Fields) {
 // only that job. After each further failed start, it starts nothing for a while, longer each time. Waiting jobs
 // lose no attempts.
 func TestShortageSlowsThePool(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.Dial()
@@ -166,8 +166,8 @@ func TestShortageSlowsThePool(t *testing.T) {
 		}
 	}
 	if len(failed) != 3 || failed[1].Sub(failed[0]) > time.Second ||
-		!testrig.Near(failed[2].Sub(failed[1]), time.Second, 5*time.Second) ||
-		!testrig.Near(firstStart.Sub(failed[2]), 2*time.Second, 5*time.Second) {
+		!testrig.IsNear(failed[2].Sub(failed[1]), time.Second, 5*time.Second) ||
+		!testrig.IsNear(firstStart.Sub(failed[2]), 2*time.Second, 5*time.Second) {
 		t.Errorf("failed at %v, then started at %v; want pauses of 1s and 2s after the second and the third", failed,
 			firstStart)
 	}
@@ -312,7 +312,7 @@ type ownFault struct {
 func checkCounted(t *testing.T, j testrig.Job, name string, want ownFault) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.code]
-	if j.State != "dead" || j.Reason != reason || testrig.Deref(j.ExitCode) != want.code || j.Attempts != want.attempts ||
+	if j.State != "dead" || j.Reason != reason || testrig.ValueOrMinusOne(j.ExitCode) != want.code || j.Attempts != want.attempts ||
 		len(j.History) != want.attempts || !strings.Contains(j.Error, want.stderr) {
 		t.Errorf("%s: %+v; want dead, %+v", name, j, want)
 	}

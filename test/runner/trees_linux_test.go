@@ -100,9 +100,9 @@ func TestExitCodesAndSignals(t *testing.T) {
 	}
 	for i, id := range w.Batch(specs) {
 		j := w.WaitEnded(id)
-		if i < 256 && (testrig.Deref(j.ExitCode) != i || j.Signal != nil) || i >= 256 &&
-			(testrig.Deref(j.Signal) != signals[i-256] || j.ExitCode != nil) {
-			t.Errorf("%v: code %d, signal %d", specs[i]["command"], testrig.Deref(j.ExitCode), testrig.Deref(j.Signal))
+		if i < 256 && (testrig.ValueOrMinusOne(j.ExitCode) != i || j.Signal != nil) || i >= 256 &&
+			(testrig.ValueOrMinusOne(j.Signal) != signals[i-256] || j.ExitCode != nil) {
+			t.Errorf("%v: code %d, signal %d", specs[i]["command"], testrig.ValueOrMinusOne(j.ExitCode), testrig.ValueOrMinusOne(j.Signal))
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestNoZombies(t *testing.T) {
 // However a job is ended, all its processes get the time in kill_after to end by themselves. This also applies
 // to processes that outlive the shell of the job.
 func TestGraceAppliesToTheTree(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Env = []string{"QUEUECTL_OUTPUT_GRACE=1ms", "QUEUECTL_STOP_TIMEOUT=100ms"}

@@ -311,7 +311,7 @@ func TestSignalledClientRestoresTheTerminal(t *testing.T) {
 // Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts,
 // the client's terminal is in its normal mode, so that Ctrl-C makes the client leave.
 func TestTerminalsOfAttempts(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	s := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t", "--max-retries", "2", "--backoff-base", "0.3",
 		"--backoff-strategy", "linear", `echo "up $QUEUECTL_ATTEMPT"; read x; echo "got $x"; exit 1`)
@@ -325,7 +325,7 @@ func TestTerminalsOfAttempts(t *testing.T) {
 	waitAttached(s)
 	s.TypeText("\x03")
 	s.WaitExit(130)
-	if j := q.Show("t"); j.State != "dead" || testrig.Deref(j.Signal) != 2 {
+	if j := q.Show("t"); j.State != "dead" || testrig.ValueOrMinusOne(j.Signal) != 2 {
 		t.Errorf("the job after Ctrl-C: %+v", j)
 	}
 	s = q.StartOnTerminal(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")

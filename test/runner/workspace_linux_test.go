@@ -92,7 +92,7 @@ func checkAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) 
 // Whatever a job does with its private directory, the runner removes that directory and nothing
 // else.
 func TestHostileWorkspaces(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "2")
@@ -102,7 +102,7 @@ func TestHostileWorkspaces(t *testing.T) {
 // Whatever a user's job does with its private directory, root's runner removes only that directory.
 // The runner never follows links that the job has made.
 func TestHostileWorkspacesOfRootsRunner(t *testing.T) {
-	testrig.Long(t)
+	testrig.SkipIfShort(t)
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	openTestDirs(t)
 	checkAttacksFail(t, q, func(line string) string {

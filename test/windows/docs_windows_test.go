@@ -25,7 +25,7 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 	if err := os.Mkdir(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	testrig.Install(t, testrig.Binary(t, ""), bin)
+	testrig.Install(t, testrig.BuiltProgram(t, ""), bin)
 	env := []string{"USERPROFILE=" + home, "LOCALAPPDATA=" + home, "PATH=" + bin + ";" + os.Getenv("PATH"), "TEMP=" + home,
 		"TMP=" + home}
 	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT"} {

@@ -129,7 +129,7 @@ func (a command) receive(ctx context.Context, c *control.Client, out io.Writer) 
 		if len(p.Base64) > 0 {
 			note = "receiving"
 		}
-		a.DrawBar(term.ProgressBar{Current: p.DoneBytes, Total: p.Total, StartedAt: began, Suffix: note, InBytes: true})
+		a.DrawBar(term.ProgressBar{Current: p.DoneBytes, Total: p.TotalBytes, StartedAt: began, Suffix: note, InBytes: true})
 		sum.Write(p.Base64)
 		bytes += int64(len(p.Base64))
 		_, err := out.Write(p.Base64)

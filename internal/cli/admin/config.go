@@ -27,7 +27,7 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 			if len(args) == 0 {
 				return a.configList(cmd)
 			}
-			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKey{Key: args[0]},
+			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKeyParams{Key: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
 					// The text has the form that belongs to the name that the user typed. JSON has the form of
@@ -44,7 +44,7 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 				control.ConfigSet{Key: args[0], Value: control.SettingValue(settingText(args[0], args[1]))}, a.printChangedSetting)
 		},
 	}
-	var p control.ConfigKey
+	var p control.ConfigKeyParams
 	unset := cli.NamedRequestVerb(app, "unset KEY", "Undo a change made with config set", "the name of a setting", &p.Key,
 		(*control.Client).ConfigUnset, &p, a.printChangedSetting)
 	unset.ValidArgsFunction = completeSettingKeys

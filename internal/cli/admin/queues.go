@@ -121,9 +121,9 @@ func queuePauseVerb(a command) *cobra.Command {
 	f.BoolVar(&p.All, "all", false, "pause all queues")
 	f.Var(input.NonEmptyValue(&p.Reason), "reason", "`REASON` to show for the pause")
 	f.BoolVar(&p.PauseRunningJobs, "freeze", false, "also freeze running jobs until the queue is resumed")
-	input.DurationVar(f, "for", "resume the queue after `DURATION`", func(d time.Duration) { p.For = control.Duration(d) })
+	input.DurationVar(f, "for", "resume the queue after `DURATION`", func(d time.Duration) { p.Duration = control.Duration(d) })
 	f.Func("until", "resume the queue at `TIME`", func(text string) error {
-		at, err := when.Parse(text, time.Now(), when.Forward)
+		at, err := when.ParseTime(text, time.Now(), when.Forward)
 		p.Until = control.Time(queue.MillisOf(at))
 		return err
 	})
@@ -137,7 +137,7 @@ func queueResumeVerb(a command) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
 				error) {
-				return c.QueueResume(ctx, control.QueueName{Name: name, All: all})
+				return c.QueueResume(ctx, control.QueueResumeParams{Name: name, All: all})
 			})
 		},
 	}
@@ -161,7 +161,7 @@ func queueRmVerb(a command) *cobra.Command {
 // applyToQueues calls the function do once for each named queue and prints the results. If all is true, it
 // makes a single call without a name.
 func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
-	do cli.Method[string, control.QueueList]) error {
+	do cli.ClientMethod[string, control.QueueList]) error {
 	switch {
 	case all && len(names) > 0:
 		return fault.Usagef("--all: cannot be combined with queue names; use one of them")

@@ -156,11 +156,11 @@ func scheduleShowVerb(a command) *cobra.Command {
 		Use: "show NAME", Short: "Show a schedule, its next start times and its last results",
 		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
+			show := func(c *control.Client, ctx context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
 				return a.scheduleForJSON(d), err
 			}
-			return cli.ReadAndPrint(cmd.Context(), a.App, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
+			return cli.ReadAndPrint(cmd.Context(), a.App, show, control.ScheduleNameParams{Name: args[0]}, a.showSchedule)
 		},
 	}
 	cmd.Flags().BoolVar(&a.FullJobs, "full", false, "with --json: include the environment")
@@ -169,7 +169,7 @@ func scheduleShowVerb(a command) *cobra.Command {
 
 func (a command) showSchedule(d control.ScheduleDetail) error {
 	rows := append([][2]string{
-		{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}, {"State", present.StateOfSchedule(&d.Schedule)},
+		{"Schedule", d.Name}, {"When", present.WhenScheduled(&d.Schedule)}, {"State", present.ScheduleStateText(&d.Schedule)},
 		{"Command", present.ScheduledTitle(&d.Schedule)},
 		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.LocalTime(d.CreatedAt)},
 		{"Hidden", strings.Join(d.HiddenParts, ", ")},
@@ -199,7 +199,7 @@ func (a command) showSchedule(d control.ScheduleDetail) error {
 // scheduleCommand builds a command that calls do for each schedule that the user names. outcome describes a
 // changed schedule in messages, for example "is paused".
 func (a command) scheduleCommand(name, short, outcome string,
-	do cli.Method[control.ScheduleName, control.Schedule]) *cobra.Command {
+	do cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"),
 		ValidArgsFunction: a.completeSchedules(),
@@ -209,7 +209,7 @@ func (a command) scheduleCommand(name, short, outcome string,
 				var err error
 				for _, name := range cli.UniqueIDs(names) {
 					var s control.Schedule
-					if s, err = do(c, cmd.Context(), control.ScheduleName{Name: name}); err != nil {
+					if s, err = do(c, cmd.Context(), control.ScheduleNameParams{Name: name}); err != nil {
 						break
 					}
 					if list = append(list, s); !a.Structured() {
@@ -226,7 +226,7 @@ func (a command) scheduleCommand(name, short, outcome string,
 }
 
 func scheduleRunVerb(a command) *cobra.Command {
-	var p control.ScheduleName
+	var p control.ScheduleNameParams
 	cmd := cli.NamedRequestVerb(a.App, "run NAME", "Create a job from a schedule now and print its ID",
 		"the name of a schedule", &p.Name, (*control.Client).ScheduleRun, &p, func(got control.EnqueueResult) error {
 			a.PrintInfo("job %s enqueued", got.ID)

@@ -73,7 +73,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 				remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.RemovalCount, error) {
 					defer app.ShowProgress("")
 					return c.Cleanup(ctx, p, func(r control.RemovalCount) error {
-						app.DrawBar(term.ProgressBar{Current: int64(r.Count), Total: int64(r.Total), StartedAt: began, Suffix: "removed"})
+						app.DrawBar(term.ProgressBar{Current: int64(r.Count), Total: int64(r.TotalJobs), StartedAt: began, Suffix: "removed"})
 						return nil
 					})
 				}
@@ -124,7 +124,7 @@ func nodeDrainVerb(a *cli.App) *cobra.Command {
 }
 
 func nodeRemoveVerb(a *cli.App) *cobra.Command {
-	var p control.NodeName
+	var p control.NodeRemoveParams
 	cmd := cli.NamedRequestVerb(a, "rm NODE", "Remove a stopped node; its running jobs are recorded as lost",
 		"the name of a node", &p.Name, (*control.Client).NodeRemove, &p,
 		func(n control.NodeView) error { return a.PrintInfo("node %s was removed", n.Name) })
@@ -166,7 +166,7 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 
 // HookVerb returns the command "queuectl hook". Only queuectld links it, because it is rarely used.
 func HookVerb(a *cli.App) *cobra.Command {
-	var p control.HookName
+	var p control.HookTestParams
 	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",
 		"the name of a webhook or of a hook setting such as on_dead", &p.Name, (*control.Client).HookTest, &p,
 		func(got control.EnqueueResult) error {

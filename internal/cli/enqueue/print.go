@@ -115,8 +115,8 @@ func WarnUnenforced(o *term.Output, names []string) {
 // maxNamedExpired is the highest number of expired jobs that messages name.
 const maxNamedExpired = 10
 
-// Expiries collects the jobs of a list whose expiry time has passed.
-type Expiries struct {
+// ExpiredJobs collects the jobs of a list whose expiry time has passed.
+type ExpiredJobs struct {
 	// sharedExpiry is the value of expires_at that all jobs share and that was already reported. 0 means that
 	// no value was reported.
 	sharedExpiry queue.Millis
@@ -127,7 +127,7 @@ type Expiries struct {
 
 // Add records a job if it has expired. n is its line in a list, or its index in a JSON array. part says which
 // of the two: "line" or "entry".
-func (e *Expiries) Add(part string, n int, expires *queue.Millis) {
+func (e *ExpiredJobs) Add(part string, n int, expires *queue.Millis) {
 	now := time.Now()
 	if !present.HasExpired(expires, now) {
 		return
@@ -143,7 +143,7 @@ func (e *Expiries) Add(part string, n int, expires *queue.Millis) {
 }
 
 // PrintExpired prints the jobs that will not run.
-func PrintExpired(o *term.Output, e *Expiries) {
+func PrintExpired(o *term.Output, e *ExpiredJobs) {
 	for _, line := range e.lines {
 		o.Say("warning: %s", line)
 	}

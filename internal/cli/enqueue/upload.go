@@ -54,11 +54,11 @@ type Upload struct {
 	ctx    context.Context
 	Client *control.Client // client of the service; nil until the first request is sent
 
-	Source   readProgress
-	JobsRead int // number of jobs read
-	caller   callerFields
-	files    input.NamedFiles
-	expiries Expiries
+	ReadProgress readProgress
+	JobsRead     int // number of jobs read
+	caller       callerFields
+	files        input.NamedFiles
+	expiries     ExpiredJobs
 
 	request request // jobs of the next request
 	sorter  depSorter
@@ -74,7 +74,7 @@ type Upload struct {
 
 // NewUpload returns an upload. common holds the fields that all jobs share.
 func NewUpload(ctx context.Context, options UploadOptions, common *queue.Spec) *Upload {
-	expired := Expiries{sharedExpiry: queue.ValueOr(common.ExpiresAt, 0)}
+	expired := ExpiredJobs{sharedExpiry: queue.ValueOr(common.ExpiresAt, 0)}
 	return &Upload{UploadOptions: options, ctx: ctx, files: input.NamedFiles{}, expiries: expired}
 }
 
@@ -212,7 +212,7 @@ func (u *Upload) send(commit bool) error {
 
 // showProgress shows how many jobs were sent, unless the request commits the batch.
 func (u *Upload) showProgress(commit bool) {
-	switch p := &u.Source; {
+	switch p := &u.ReadProgress; {
 	case commit:
 	case p.size > 0:
 		u.Output.DrawBar(term.ProgressBar{Current: p.bytesRead.Load(), Total: p.size, StartedAt: p.startedAt,

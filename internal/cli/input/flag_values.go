@@ -31,7 +31,7 @@ func ParseSince(text string) (control.Time, error) {
 	if s, err := when.ParseStep(text); err == nil {
 		return control.Time(queue.MillisOf(s.FromNow(now, when.Backward))), nil
 	}
-	t, err := when.Parse(text, now, when.Backward)
+	t, err := when.ParseTime(text, now, when.Backward)
 	return control.Time(queue.MillisOf(t)), err
 }
 

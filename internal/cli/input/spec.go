@@ -160,7 +160,7 @@ func (f *fieldFlag) Set(text string) error {
 	case queue.KindDuration:
 		d, err := when.ParseDuration(text)
 		if err != nil && f.field.Name == "delay" {
-			if _, wrong := when.Parse(text, time.Now(), when.Forward); wrong == nil {
+			if _, wrong := when.ParseTime(text, time.Now(), when.Forward); wrong == nil {
 				return fmt.Errorf("%q is a time, not a duration; use --at for a time", queue.Clip(text))
 			}
 		}
@@ -169,7 +169,7 @@ func (f *fieldFlag) Set(text string) error {
 		}
 		text = queue.FormatDuration(d)
 	case queue.KindTime:
-		t, err := when.Parse(text, time.Now(), when.Forward)
+		t, err := when.ParseTime(text, time.Now(), when.Forward)
 		if err != nil {
 			return err
 		}

@@ -188,7 +188,7 @@ func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	switch {
 	case f.a.JSONL:
 		return f.a.PrintJSON(&job.Job)
-	case f.a.JSON || f.a.Quiet || !e.Output:
+	case f.a.JSON || f.a.Quiet || !e.HasOutput:
 		return nil
 	}
 	f.a.ShowProgress("")

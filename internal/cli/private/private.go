@@ -132,7 +132,7 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 	case f == nil:
 		return true, nil
 	}
-	in := bufio.NewReaderSize(p.upload.Source.Track(f), 64<<10)
+	in := bufio.NewReaderSize(p.upload.ReadProgress.Track(f), 64<<10)
 	p.listReader = in
 	if files.Exists(dir) {
 		return true, nil

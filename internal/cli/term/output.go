@@ -197,9 +197,9 @@ func (o *Output) AskYesNo(format string, args ...any) bool {
 	return word == "y" || word == "yes"
 }
 
-// Columns returns how many columns a line may fill. If the file is not a terminal, it returns 0, which means no
+// TerminalColumns returns how many columns a line may fill. If the file is not a terminal, it returns 0, which means no
 // limit.
-func Columns(file *os.File) int {
+func TerminalColumns(file *os.File) int {
 	if !IsTerminal(file) {
 		return 0
 	}
@@ -215,8 +215,8 @@ const (
 	maxLines   = 500
 )
 
-// Lines returns the number of lines of a terminal, or 0 for any other file.
-func Lines(file *os.File) int {
+// TerminalLines returns the number of lines of a terminal, or 0 for any other file.
+func TerminalLines(file *os.File) int {
 	if !IsTerminal(file) {
 		return 0
 	}
@@ -253,7 +253,7 @@ func (o *Output) DrawBar(b ProgressBar) {
 		left := time.Duration(float64(took) * float64(of-b.Current) / float64(b.Current-b.StartValue))
 		text += ", " + queue.FormatDuration(max(left, b.MinTimeLeft).Round(time.Second)) + " left"
 	}
-	width := Columns(o.Stderr) - 1 // a full line would wrap, so leave the last column empty
+	width := TerminalColumns(o.Stderr) - 1 // a full line would wrap, so leave the last column empty
 	if room := min(width-len(text)-3, 40); room >= 10 {
 		full := int(int64(room) * b.Current / of)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
@@ -269,7 +269,7 @@ func (o *Output) DrawBar(b ProgressBar) {
 // the window may already be narrower than the width that the terminal last reported.
 func (o *Output) ShowProgress(format string, args ...any) {
 	if IsTerminal(o.Stderr) && !o.Quiet && (o.barShown.Swap(format != "") || format != "") {
-		text := termtext.Truncate(fmt.Sprintf(format, args...), Columns(o.Stderr)-1)
+		text := termtext.Truncate(fmt.Sprintf(format, args...), TerminalColumns(o.Stderr)-1)
 		if text != "" {
 			text = disableWrap + text + "\r" + enableWrap
 		}

@@ -52,7 +52,7 @@ func (o *Output) PrintTable(head []string, rows [][]string) error {
 // PrintPaintedTable prints a table like PrintTable. The function paint colours a cell after it was cut.
 func (o *Output) PrintPaintedTable(head []string, rows [][]string, paint func(column int,
 	cell string) string) (err error) {
-	limit := Columns(o.Stdout)
+	limit := TerminalColumns(o.Stdout)
 	rows = append([][]string{termtext.MoveZonesToHeadings(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
@@ -87,7 +87,7 @@ func (o *Output) Redraw(list func() error) error {
 	if err := list(); err != nil {
 		return err
 	}
-	width, drawn := Columns(o.Stdout), "\x1b[H"
+	width, drawn := TerminalColumns(o.Stdout), "\x1b[H"
 	for _, line := range termtext.WrapLines(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
 		// \x1b[K erases from the cursor to the end of the line. After a full line, the cursor is still on the
 		// last character, so erasing would remove that character.

@@ -24,14 +24,14 @@ const (
 	Backward                  // the text means the previous such time
 )
 
-// Parse parses a time as people write it, in the zone of now unless the text names another zone. The parameter
+// ParseTime parses a time as people write it, in the zone of now unless the text names another zone. The parameter
 // open says which time an incomplete text means.
 //
 // It accepts RFC 3339, a date, a day, a time of day, and a day and a time in either order
 // (2026-03-01 15:04, noon tomorrow, 0930 UTC Nov 30). It also accepts a duration after one of these
 // (4pm + 3 days), a duration from now (in 2 hours, next week) and a duration before now (2 hours
 // ago).
-func Parse(text string, now time.Time, open direction) (time.Time, error) {
+func ParseTime(text string, now time.Time, open direction) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && isOffsetInUse(t) {
 		return t, nil
 	}
@@ -149,7 +149,7 @@ func addStep(base, step string, now time.Time, open direction) (time.Time, error
 	if _, err := strconv.ParseFloat(step, 64); err == nil {
 		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.Clip(step))
 	}
-	t, err := Parse(base, now, open)
+	t, err := ParseTime(base, now, open)
 	return s.addTo(t, 1), err
 }
 
@@ -178,7 +178,7 @@ func parseRelativeTime(words []string, now time.Time, open direction) (time.Time
 	case n == 2:
 		return s.addTo(now, 1), true
 	}
-	t, err := Parse(strings.Join(words[:n-2], " "), now, open)
+	t, err := ParseTime(strings.Join(words[:n-2], " "), now, open)
 	return s.addTo(t, 1), err == nil
 }
 

@@ -54,7 +54,7 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 		{"noon next tue", berlin, "2026-03-17T11:00:00Z"}, {"last friday", berlin, "2026-03-05T23:00:00Z"},
 	} {
 		now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.UTC).In(c.zone)
-		got, err := Parse(c.text, now, Forward)
+		got, err := ParseTime(c.text, now, Forward)
 		if err != nil || got.UTC().Format(time.RFC3339Nano) != c.want {
 			t.Errorf("%q in %s: got %v, %v, want %s", c.text, c.zone, got.UTC(), err, c.want)
 		}
@@ -63,7 +63,7 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 		"13am", "friday the 13th", "ago", "in", "in friday", "2 moons ago", "now +", "now + 5", "3am 4am", "Feb 30",
 		"Feb 30 2026", "Feb 29 2027", "Nov 31", "Nov 0", "Nov 30 26", "30", "nov", "tonight 3am", "next", "next 3am",
 		"on friday", "3am on", "friday at", ",", "1 ,"} {
-		if got, err := Parse(bad, time.Now(), Forward); err == nil {
+		if got, err := ParseTime(bad, time.Now(), Forward); err == nil {
 			t.Errorf("%q: got %v, want refused", bad, got)
 		}
 	}
@@ -114,7 +114,7 @@ func TestTimesParseLikeAt(t *testing.T) {
 		"16:00+14:00":         "2026-03-11T16:00:00+14:00", "16:00-12:00": "2026-03-10T16:00:00-12:00",
 		"4pm +0200": "2026-03-10T16:00:00+02:00",
 	} {
-		got, err := Parse(text, now, Forward)
+		got, err := ParseTime(text, now, Forward)
 		if parsed, _ := time.Parse(time.RFC3339Nano, want); err != nil || !got.Equal(parsed) {
 			t.Errorf("%q: got %s, %v, want %s", text, got.Format(time.RFC3339Nano), err, want)
 		}
@@ -124,7 +124,7 @@ func TestTimesParseLikeAt(t *testing.T) {
 		"now + 121 months", "1.5 months ago", "15:04 +2500", "16:00-17:00", "16:00-2359", "16:00+14:01", "16:00-12:01",
 		"16:00 -1300", "3pm +1500", "tomorrow +0100", "2026-03-01T15:04:05-17:00", "now +0200", "2026-12-24T",
 		"tuesdayt3pm"} {
-		if got, err := Parse(bad, now, Forward); err == nil {
+		if got, err := ParseTime(bad, now, Forward); err == nil {
 			t.Errorf("%q: got %v, want refused", bad, got)
 		}
 	}
@@ -159,7 +159,7 @@ func TestTimesInClockChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Parse(c.text, now.In(in), Forward)
+		got, err := ParseTime(c.text, now.In(in), Forward)
 		if err != nil || got.In(in).Format(time.RFC3339) != c.want {
 			t.Errorf("%q in %s: got %v, %v, want %s", c.text, c.zone, got.In(in), err, c.want)
 		}
@@ -177,7 +177,7 @@ func TestPastTimesAreRejected(t *testing.T) {
 		"nov 30": "2025-11-30T00:00", "mar 10": "2026-03-10T00:00", "noon mar 10": "2025-03-10T12:00",
 		"feb 29": "2024-02-29T00:00", "last tuesday": "2026-03-03T00:00", "9pm monday": "2026-03-09T21:00",
 	} {
-		if got, err := Parse(text, now, Backward); err != nil || got.Format("2006-01-02T15:04") != want {
+		if got, err := ParseTime(text, now, Backward); err != nil || got.Format("2006-01-02T15:04") != want {
 			t.Errorf("%q: got %v, %v, want %s", text, got, err, want)
 		}
 	}
@@ -220,7 +220,7 @@ func TestTimesAndDurationsOfTheReference(t *testing.T) {
 	}
 	read := map[string]func(string) error{
 		"Durations": func(text string) error { _, err := ParseDuration(text); return err },
-		"Times":     func(text string) error { _, err := Parse(text, time.Now(), Forward); return err },
+		"Times":     func(text string) error { _, err := ParseTime(text, time.Now(), Forward); return err },
 	}
 	seen := 0
 	for _, section := range strings.Split(string(page), "\n## ") {

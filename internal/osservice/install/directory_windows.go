@@ -129,5 +129,5 @@ func checkTrustedOwner(what string, sd *windows.SECURITY_DESCRIPTOR) error {
 		return nil
 	}
 	return queue.Errorf(queue.CodeWrongState, "%s belongs to %s, who could change what the service does; move it away",
-		what, accounts.NameOf(owner))
+		what, accounts.AccountName(owner))
 }

@@ -54,7 +54,7 @@ func checkReplaceRights(program string, access func(path string) (*windows.SECUR
 			return fmt.Errorf("cannot read the owner of %s: %w"+moveAdvice, path, err)
 		}
 		if !fine {
-			who = append(who, accounts.NameOf(owner))
+			who = append(who, accounts.AccountName(owner))
 		}
 		if len(who) > 0 {
 			return queue.Errorf(queue.CodeWrongState, "%s can be changed by other accounts (%s), which could replace the "+
