@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -53,8 +54,9 @@ const NoStartsTimeout = startDeadline + startDeadlineMargin + livenessTimeout
 const MaxNoStartsWait = NoStartsTimeout + livenessInterval + livenessTimeout
 
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If jobs can still start
-// after the timeout, it returns an error with the number of these jobs. If a runner does not answer, the
-// error names the runner. If all runners answer, the error names a job whose start takes long.
+// after the timeout or at the deadline of ctx, it returns an error with the number of these jobs. If a
+// runner does not answer, the error names the runner. If all runners answer, the error names a job whose
+// start takes long.
 func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	tick := time.NewTicker(livenessInterval)
@@ -69,6 +71,9 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 		}
 		select {
 		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return stillStartingError(list, nil)
+			}
 			return ctx.Err()
 		case <-changed:
 		case <-tick.C:

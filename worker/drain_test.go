@@ -59,6 +59,22 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	check(t, "started", f.startedJobs(), []int64{1, 2, 3})
 }
 
+// If the caller's deadline passes while jobs may start, for example because the whole process was stopped, the
+// error says so.
+func TestDrainNamesJobsAtTheDeadline(t *testing.T) {
+	s, f, p := startPool(t, 1)
+	f.ignoreStarts()
+	s.enqueue(0)
+	awaitFrame[*wire.Start](t, f, 1)
+	p.SetDraining(true)
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	err := p.AwaitNoStarts(ctx, eventTimeout)
+	if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "job 1 may still start") {
+		t.Errorf("the error is %v, want one that names job 1", err)
+	}
+}
+
 // A drain takes jobs back from all runners, including the separate runner of a suspect (a job that may have
 // killed its last runner).
 func TestDrainRecallsFromEveryRunner(t *testing.T) {
