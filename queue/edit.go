@@ -169,7 +169,8 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	}
 	depends := isPatched(JointEditFields.RequiredField)
 	if isPatched(JointEditFields.Field) && !depends {
-		return Invalid(JointEditFields.Field, "can only be changed together with field %s; set both", JointEditFields.RequiredField)
+		return Invalid(JointEditFields.Field, "can only be changed together with field %s; set both",
+			JointEditFields.RequiredField)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands,

@@ -21,8 +21,8 @@ const (
 // AllHookEvents lists the events in the order in which their hook jobs are created.
 var AllHookEvents = []HookEvents{HookCompleted, HookFailed, HookDead, HookEnded}
 
-// HookQueue is the queue of hook jobs. MaxWaitingHookJobs is the maximum number of waiting hook jobs of one user; further
-// ones are not created.
+// HookQueue is the queue of hook jobs. MaxWaitingHookJobs is the maximum number of waiting hook jobs of one
+// user; further ones are not created.
 const (
 	HookQueue          = "hooks"
 	MaxWaitingHookJobs = 10_000

@@ -264,7 +264,8 @@ func restartArgs(ctx context.Context, c *control.Client, serve []string) ([]stri
 	if _, err := os.Stat(st.SettingsFile); err == nil {
 		serve = append(serve, "--config", st.SettingsFile)
 	}
-	if v, err := c.ConfigGet(ctx, control.ConfigKeyParams{Key: "workers"}); err == nil && v.Origin == string(config.FromFlag) {
+	v, err := c.ConfigGet(ctx, control.ConfigKeyParams{Key: "workers"})
+	if err == nil && v.Origin == string(config.FromFlag) {
 		serve = append(serve, "--workers", v.Value)
 	}
 	return serve, nil

@@ -139,7 +139,8 @@ func (c *Conn) AwaitLineBytes(ctx context.Context, n int64, completeLine bool) e
 	c.AddBytes(-int(n))
 	c.EndLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
-		"user; try again when your other commands have received their answers, or send less at a time", c.conns.bounds.MaxBytes)
+		"user; try again when your other commands have received their answers, or send less at a time",
+		c.conns.bounds.MaxBytes)
 }
 
 // EndLine must be called at the end of each line. It lets another line of the user exceed FreeBytes.

@@ -129,7 +129,9 @@ func clearVerb(a *App) *cobra.Command {
 
 // clearCommand builds a command that removes all jobs of one kind, or those of a batch. what names the kind in
 // messages.
-func (a *App) clearCommand(short, what string, do ClientMethod[control.ClearParams, control.RemovalCount]) *cobra.Command {
+func (a *App) clearCommand(
+	short, what string, do ClientMethod[control.ClearParams, control.RemovalCount],
+) *cobra.Command {
 	var p control.ClearParams
 	cmd := &cobra.Command{
 		Use: "clear --yes", Short: short, Args: ExactArgs(0, "no arguments"),

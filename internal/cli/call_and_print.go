@@ -117,7 +117,9 @@ func CallAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, 
 
 // RequestVerb returns a command without arguments that sends one request and prints the reply. Flags may set
 // the parameters *p of the request.
-func RequestVerb[P, R any](a *App, use, short string, method ClientMethod[P, R], p *P, print func(R) error) *cobra.Command {
+func RequestVerb[P, R any](
+	a *App, use, short string, method ClientMethod[P, R], p *P, print func(R) error,
+) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short, Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return CallAndPrint(cmd.Context(), a, method, *p, print) },

@@ -157,8 +157,8 @@ func (a WireMessage) ErrorCode() string {
 	return a.Error.Data.Code
 }
 
-// ValueOrMinusOne returns the number, or -1 for nil.
-func ValueOrMinusOne(n *int) int {
+// OrMinusOne returns the number, or -1 for nil.
+func OrMinusOne(n *int) int {
 	if n == nil {
 		return -1
 	}

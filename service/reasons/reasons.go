@@ -125,7 +125,8 @@ func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, fo
 			Text:   fmt.Sprintf("attempt %d failed, and the automatic retry is not due yet", j.Attempts),
 			Advice: "queuectl retry " + j.ID}, true
 	}
-	return control.Reason{Kind: "time", EndsAt: due, Text: "not due yet", Advice: "queuectl edit " + j.ID + " --run-at now"},
+	return control.Reason{Kind: "time", EndsAt: due, Text: "not due yet",
+			Advice: "queuectl edit " + j.ID + " --run-at now"},
 		true
 }
 

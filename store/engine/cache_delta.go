@@ -260,7 +260,8 @@ func (t *Tx) applyDelta(commits int64, text []byte) error {
 	}
 	hadNeeds := t.applyEndedLeases(n.EndedLeases)
 	s.foreignChanges.seqs = append(append(s.foreignChanges.seqs, n.EndedLeases...), n.ChangedJobs...)
-	m.reservedInMeta, m.emptyLanes, m.gates.HasGates, ls.OverQuota = n.ReservedInMeta, n.EmptyLanes, n.HasGates, n.OverQuota
+	m.reservedInMeta, m.emptyLanes = n.ReservedInMeta, n.EmptyLanes
+	m.gates.HasGates, ls.OverQuota = n.HasGates, n.OverQuota
 	if ls.OverQuota == nil {
 		ls.OverQuota = map[int64]int{}
 	}

@@ -43,7 +43,8 @@ func (t *Tx) BestClosedInList(gate int64, list rules.ClosedListKey) (l rules.Lan
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
 	gate, ls := search.gate, t.s.mem.lanes
 	if gate < 0 {
-		if plain := ls.PlainLanes[lanes.Name{Queue: search.queue, UID: uidOfGate(gate)}]; plain != nil && plain.ClosedBy == gate {
+		plain := ls.PlainLanes[lanes.Name{Queue: search.queue, UID: uidOfGate(gate)}]
+		if plain != nil && plain.ClosedBy == gate {
 			l, found = *plain, true
 		}
 	}
@@ -97,7 +98,8 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rul
 	best := map[rules.ClosedListKey]rules.Lane{}
 	take := func(l rules.Lane) {
 		l.ClosedBy = gate
-		if first, found := best[l.ClosedListKey()]; l.ClosedListKey().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
+		first, found := best[l.ClosedListKey()]
+		if l.ClosedListKey().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
 			best[l.ClosedListKey()] = l
 		}
 	}

@@ -25,7 +25,8 @@ func (s *Store) createHooks(j *job, moments queue.HookEvents, now queue.Millis) 
 		return
 	}
 	for _, draft := range s.hooks.MakeHooks(new(copyJob(j.Job)), moments) {
-		if waitingHooks() >= queue.MaxWaitingHookJobs || !s.makeRoom(draft.UID, storedBytes(&draft), s.hooks.MaxBytesPerUser) {
+		if waitingHooks() >= queue.MaxWaitingHookJobs ||
+			!s.makeRoom(draft.UID, storedBytes(&draft), s.hooks.MaxBytesPerUser) {
 			s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 			continue
 		}

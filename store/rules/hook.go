@@ -21,7 +21,8 @@ func (r *Rules) enqueueHooks(j *Job) {
 	if moments == 0 || j.HookEvents&queue.IsHook != 0 || h.MakeHooks == nil {
 		return
 	}
-	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxWaitingHookJobs { // this check comes before the job's large fields are read
+	// This check comes before the job's large fields are read.
+	if r.tx.UserCounts(j.UID).Hooks >= queue.MaxWaitingHookJobs {
 		r.dropHook(j)
 		return
 	}

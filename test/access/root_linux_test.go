@@ -102,7 +102,7 @@ func TestRootsRunnerOpensPathsAsSubmitter(t *testing.T) {
 		id := q.MustAs(testrig.DaemonUser, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 		q.RunAs(testrig.DaemonUser, "wait", id)
 		j := q.Show(id)
-		if j.State != "dead" || (testrig.ValueOrMinusOne(j.ExitCode) != 126 && testrig.ValueOrMinusOne(j.ExitCode) != 127) ||
+		if j.State != "dead" || (testrig.OrMinusOne(j.ExitCode) != 126 && testrig.OrMinusOne(j.ExitCode) != 127) ||
 			strings.Contains(j.Output, "secret") {
 			t.Errorf("%s: %+v, want not_runnable", what, j)
 		}
@@ -232,7 +232,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.RunAs(testrig.DaemonUser, "wait", delayedJob)
-	if j := q.Show(delayedJob); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
+	if j := q.Show(delayedJob); j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 126 ||
 		!strings.Contains(j.Error, "user: jobs may not run as daemon") {
 		t.Errorf("after the policy changed: %+v", j)
 	}

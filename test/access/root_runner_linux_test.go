@@ -357,7 +357,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	defer syscall.Kill(pid, syscall.SIGKILL)
 	input := q.MustCLI("enqueue", "--user", "backup", "--cwd", "/", "--max-retries", "0", "--stdin-file", leased, "cat")
 	q.CLI("wait", input)
-	if j := q.Show(input); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
+	if j := q.Show(input); j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 126 ||
 		!strings.HasPrefix(j.Error, "stdin_file: ") {
 		t.Errorf("a job with a leased input: %+v", j)
 	}
@@ -385,7 +385,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 	for _, id := range bad {
 		q.CLI("wait", id)
-		if j := q.Show(id); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 ||
+		if j := q.Show(id); j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 126 ||
 			!strings.Contains(j.Error, "cannot start "+leased+": it did not start within 1s") {
 			t.Errorf("a job with a leased program: %+v", j)
 		}

@@ -143,7 +143,8 @@ func TestServeRefusals(t *testing.T) {
 		}
 	}
 	q.Env = []string{"QUEUECTL_MAX_RETRIES=x"}
-	if r := q.RunRefusedService("--dir", sub("g", "")); r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_MAX_RETRIES") {
+	r := q.RunRefusedService("--dir", sub("g", ""))
+	if r.Code != 78 || !strings.Contains(r.Stderr, "QUEUECTL_MAX_RETRIES") {
 		t.Errorf("start with an invalid environment variable: %+v", r)
 	}
 	q.Env = nil
@@ -197,7 +198,7 @@ func TestKeepJobs(t *testing.T) {
 		t.Errorf("the job that ended before the new start: %+v", j)
 	}
 	q.WriteFile("go", "")
-	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
+	if j := w.WaitEnded(longJob); j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 3 || j.Output != "up\ndone\n" ||
 		j.Attempts != 1 || len(j.History) != 1 {
 		t.Errorf("the adopted job after its end: %+v", j)
 	}

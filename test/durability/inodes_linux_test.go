@@ -95,7 +95,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	small := w.Enqueue(testrig.Fields{"command": "echo hi", "max_retries": 0})
 	for _, id := range large {
 		j := w.WaitEnded(id)
-		if j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 7 || j.Attempts != 1 {
+		if j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 7 || j.Attempts != 1 {
 			t.Errorf("without inodes: %+v, want its exit code", j)
 		}
 		cut(id)

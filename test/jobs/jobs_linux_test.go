@@ -18,7 +18,7 @@ func TestStdinMustBeARegularFile(t *testing.T) {
 	}
 	for _, file := range []string{q.Path("fifo"), "/dev/null"} {
 		j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
-		if j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") ||
+		if j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") ||
 			!strings.Contains(j.Error, "not a regular file") {
 			t.Errorf("%s: %+v, want 126", file, j)
 		}

@@ -31,7 +31,8 @@ func TestExponentialBackoffTimes(t *testing.T) {
 		`{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
 	w := q.Dial()
 	j := w.WaitEnded(id)
-	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" || testrig.ValueOrMinusOne(j.ExitCode) != 3 {
+	if j.State != "dead" || j.Attempts != 4 || len(j.History) != 4 || j.Error == "" ||
+		testrig.OrMinusOne(j.ExitCode) != 3 {
 		t.Fatalf("a job that always fails: %+v", j)
 	}
 	for i, delay := range []time.Duration{0, 2 * time.Second, 6 * time.Second, 14 * time.Second} {
@@ -42,7 +43,7 @@ func TestExponentialBackoffTimes(t *testing.T) {
 			fmt.Sprintf("try %d", i+1); got != want {
 			t.Errorf("output of attempt %d is %q, want %q", i+1, got, want)
 		}
-		if testrig.ValueOrMinusOne(j.History[i].ExitCode) != 3 {
+		if testrig.OrMinusOne(j.History[i].ExitCode) != 3 {
 			t.Errorf("attempt %d: %+v", i+1, j.History[i])
 		}
 	}
@@ -158,10 +159,11 @@ func TestExitCodesDecideAboutRetries(t *testing.T) {
 	}
 	for i, c := range cases {
 		j := w.WaitEnded(ids[i])
-		if j.State != c.state || j.Reason != c.reason || testrig.ValueOrMinusOne(j.ExitCode) != c.code || j.Attempts != c.attempts ||
+		if j.State != c.state || j.Reason != c.reason || testrig.OrMinusOne(j.ExitCode) != c.code ||
+			j.Attempts != c.attempts ||
 			len(j.History) != c.attempts {
 			t.Errorf("%s: state %s, reason %q, code %d, attempts %d, history %d; want %+v", c.name, j.State, j.Reason,
-				testrig.ValueOrMinusOne(j.ExitCode), j.Attempts, len(j.History), c)
+				testrig.OrMinusOne(j.ExitCode), j.Attempts, len(j.History), c)
 		}
 		if (j.Error == "") != (c.state == "completed") {
 			t.Errorf("%s: error %q", c.name, j.Error)

@@ -23,7 +23,7 @@ func TestStdinFile(t *testing.T) {
 	}
 	for file, wantText := range map[string]string{q.Path("none"): "none", q.Dir: "not a regular file"} {
 		j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "cat", "stdin_file": file, "max_retries": 0}))
-		if j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") ||
+		if j.State != "dead" || testrig.OrMinusOne(j.ExitCode) != 126 || !strings.Contains(j.Error, "stdin_file: ") ||
 			!strings.Contains(j.Error, wantText) {
 			t.Errorf("%s: %+v, want 126 and %q", file, j, wantText)
 		}

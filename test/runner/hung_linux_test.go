@@ -258,7 +258,7 @@ func TestPrintingJobCanBeSignalled(t *testing.T) {
 		reader.SendLine(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"logs","params":{"id":%q,"follow":true}}`, id))
 		reader.ReadMessage()
 		w.MustCall("kill", testrig.Fields{"id": id, "signal": "USR1"}, nil)
-		if j := w.WaitEnded(id); testrig.ValueOrMinusOne(j.ExitCode) != 7 {
+		if j := w.WaitEnded(id); testrig.OrMinusOne(j.ExitCode) != 7 {
 			t.Errorf("a job that handles SIGUSR1: %+v", j)
 		}
 		reader.ReadMessage() // discard the reply

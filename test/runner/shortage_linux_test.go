@@ -120,7 +120,7 @@ func TestLimitOfFileSizesEndsNoRunner(t *testing.T) {
 		t.Errorf("a job that prints more: %s, %+v, output of %d bytes", j.State, j.History, len(j.Output))
 	}
 	if j := w.WaitEnded(w.Enqueue(testrig.Fields{"command": "kill -XFSZ $$; echo lives",
-		"max_retries": 0})); testrig.ValueOrMinusOne(j.Signal) != int(unix.SIGXFSZ) {
+		"max_retries": 0})); testrig.OrMinusOne(j.Signal) != int(unix.SIGXFSZ) {
 		t.Errorf("a job that gets the signal: %+v", j)
 	}
 	lift()
@@ -312,7 +312,8 @@ type ownFault struct {
 func checkCounted(t *testing.T, j testrig.Job, name string, want ownFault) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.code]
-	if j.State != "dead" || j.Reason != reason || testrig.ValueOrMinusOne(j.ExitCode) != want.code || j.Attempts != want.attempts ||
+	if j.State != "dead" || j.Reason != reason || testrig.OrMinusOne(j.ExitCode) != want.code ||
+		j.Attempts != want.attempts ||
 		len(j.History) != want.attempts || !strings.Contains(j.Error, want.stderr) {
 		t.Errorf("%s: %+v; want dead, %+v", name, j, want)
 	}

@@ -100,9 +100,9 @@ func TestExitCodesAndSignals(t *testing.T) {
 	}
 	for i, id := range w.Batch(specs) {
 		j := w.WaitEnded(id)
-		if i < 256 && (testrig.ValueOrMinusOne(j.ExitCode) != i || j.Signal != nil) || i >= 256 &&
-			(testrig.ValueOrMinusOne(j.Signal) != signals[i-256] || j.ExitCode != nil) {
-			t.Errorf("%v: code %d, signal %d", specs[i]["command"], testrig.ValueOrMinusOne(j.ExitCode), testrig.ValueOrMinusOne(j.Signal))
+		if i < 256 && (testrig.OrMinusOne(j.ExitCode) != i || j.Signal != nil) || i >= 256 &&
+			(testrig.OrMinusOne(j.Signal) != signals[i-256] || j.ExitCode != nil) {
+			t.Errorf("%v: code %d, signal %d", specs[i]["command"], testrig.OrMinusOne(j.ExitCode), testrig.OrMinusOne(j.Signal))
 		}
 	}
 }

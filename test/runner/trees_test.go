@@ -78,7 +78,7 @@ func TestTimeoutEndsTrees(t *testing.T) {
 		j := w.WaitEnded(tr.id)
 		if j.State != "dead" || j.Reason != "timed_out" || len(j.History) != 2 || j.History[0].Reason != "timed_out" {
 			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason,
-				testrig.ValueOrMinusOne(j.ExitCode),
+				testrig.OrMinusOne(j.ExitCode),
 				j.Error, j.History)
 		}
 		checkTreeGone(t, tr.name, tr.lock, tr.marker)
@@ -187,7 +187,7 @@ func TestRacesHaveOneOutcome(t *testing.T) {
 		j := w.WaitEnded(id)
 		kind := j.State + "/" + j.Reason
 		seen[kind]++
-		if len(j.History) != 1 || j.Attempts != 1 || kind == "completed/" && testrig.ValueOrMinusOne(j.ExitCode) != 0 ||
+		if len(j.History) != 1 || j.Attempts != 1 || kind == "completed/" && testrig.OrMinusOne(j.ExitCode) != 0 ||
 			kind != "completed/" &&
 				kind != "dead/timed_out" {
 			t.Errorf("timeout: %+v", j)

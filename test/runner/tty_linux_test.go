@@ -325,7 +325,7 @@ func TestTerminalsOfAttempts(t *testing.T) {
 	waitAttached(s)
 	s.TypeText("\x03")
 	s.WaitExit(130)
-	if j := q.Show("t"); j.State != "dead" || testrig.ValueOrMinusOne(j.Signal) != 2 {
+	if j := q.Show("t"); j.State != "dead" || testrig.OrMinusOne(j.Signal) != 2 {
 		t.Errorf("the job after Ctrl-C: %+v", j)
 	}
 	s = q.StartOnTerminal(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")

@@ -121,7 +121,8 @@ func queuePauseVerb(a command) *cobra.Command {
 	f.BoolVar(&p.All, "all", false, "pause all queues")
 	f.Var(input.NonEmptyValue(&p.Reason), "reason", "`REASON` to show for the pause")
 	f.BoolVar(&p.PauseRunningJobs, "freeze", false, "also freeze running jobs until the queue is resumed")
-	input.DurationVar(f, "for", "resume the queue after `DURATION`", func(d time.Duration) { p.Duration = control.Duration(d) })
+	input.DurationVar(f, "for", "resume the queue after `DURATION`",
+		func(d time.Duration) { p.Duration = control.Duration(d) })
 	f.Func("until", "resume the queue at `TIME`", func(text string) error {
 		at, err := when.ParseTime(text, time.Now(), when.Forward)
 		p.Until = control.Time(queue.MillisOf(at))

@@ -73,7 +73,8 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 				remove := func(c *control.Client, ctx context.Context, p control.Cleanup) (control.RemovalCount, error) {
 					defer app.ShowProgress("")
 					return c.Cleanup(ctx, p, func(r control.RemovalCount) error {
-						app.DrawBar(term.ProgressBar{Current: int64(r.Count), Total: int64(r.TotalJobs), StartedAt: began, Suffix: "removed"})
+						app.DrawBar(term.ProgressBar{Current: int64(r.Count), Total: int64(r.TotalJobs), StartedAt: began,
+							Suffix: "removed"})
 						return nil
 					})
 				}
