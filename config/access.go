@@ -37,32 +37,6 @@ var SettingsTables = []string{accessTable, "hooks", "traces", "web"}
 // accessTable is the table whose settings are lists of users and groups.
 const accessTable = "access"
 
-// restartSettings lists the settings whose changes take effect only when the service restarts.
-var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease",
-	"job_tmpdir"}
-
-// NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
-func (k *Key) NeedsRestart() bool { return slices.Contains(restartSettings, k.Name) }
-
-// KeepUntilRestart restores, from old, the settings that take effect only at a restart. After that,
-// PendingRestart returns the new values that were replaced, and Origin returns the origins of the old values.
-func (c *Config) KeepUntilRestart(old *Config) {
-	c.pendingSettings = nil
-	oldKeys := keysOf(&old.Settings)
-	for i, k := range keysOf(&c.Settings) {
-		if !k.NeedsRestart() {
-			continue
-		}
-		value, current := k.get(), oldKeys[i].get()
-		if value != current {
-			c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, value, old.Origin(k.Name)})
-		}
-		if err := k.set(current); err != nil {
-			panic("config: cannot restore " + k.Name + ": " + err.Error())
-		}
-	}
-}
-
 // RunAsUser returns the value of run_as with which all jobs run as the given user.
 func RunAsUser(user string) string { return fixedPrefix + user }
 

@@ -103,3 +103,36 @@ func serviceKeys(s *Settings) []Key {
 		choiceKey("web.tls", noneWord, &s.WebTLS, noneWord, "proxy"),
 	}
 }
+
+// restartSettings lists the settings whose changes take effect only when the service restarts.
+var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease",
+	"job_tmpdir"}
+
+// NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
+func (k *Key) NeedsRestart() bool { return slices.Contains(restartSettings, k.Name) }
+
+// KeepUntilRestart restores, from old, the settings that take effect only at a restart. After that,
+// PendingRestart returns the new values that were replaced, and Origin returns the origins of the old values.
+func (c *Config) KeepUntilRestart(old *Config) {
+	c.pendingSettings = nil
+	oldKeys := keysOf(&old.Settings)
+	for i, k := range keysOf(&c.Settings) {
+		if !k.NeedsRestart() {
+			continue
+		}
+		value, current := k.get(), oldKeys[i].get()
+		if value != current {
+			c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, value, old.Origin(k.Name)})
+		}
+		if err := k.set(current); err != nil {
+			panic("config: cannot restore " + k.Name + ": " + err.Error())
+		}
+	}
+}
+
+// nodeSettings lists the settings that say where the queue is stored, or that belong to one node. They cannot
+// be stored in the queue, because several nodes may share it.
+var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
+
+// IsPerNode reports whether the setting is one of nodeSettings, which cannot be stored in the queue.
+func (k *Key) IsPerNode() bool { return slices.Contains(nodeSettings, k.Name) }

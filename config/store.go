@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
@@ -20,13 +19,6 @@ const StoreSQLite = "sqlite"
 // credentialPrefix is the prefix of a value of the setting store_file that names a systemd credential of the
 // service instead of a file.
 const credentialPrefix = "credential:"
-
-// nodeSettings lists the settings that say where the queue is stored, or that belong to one node. They cannot
-// be stored in the queue, because several nodes may share it.
-var nodeSettings = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
-
-// IsPerNode reports whether the setting is one of nodeSettings, which cannot be stored in the queue.
-func (k *Key) IsPerNode() bool { return slices.Contains(nodeSettings, k.Name) }
 
 func checkStoreFile(text string) error {
 	name, handed := strings.CutPrefix(text, credentialPrefix)

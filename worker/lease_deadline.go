@@ -1,15 +1,12 @@
 package worker
 
 import (
-	"cmp"
 	"context"
 	"path/filepath"
 	"time"
 
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
-	"github.com/queuectl/queuectl/store"
 )
 
 // SetLeaseDeadline sets when the leases of this pool lapse. The zero time means never. When the leases
@@ -61,33 +58,4 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 			return
 		}
 	}
-}
-
-// QueueLostLeases makes Run settle leases of a node that is gone. An attempt that is not known to have
-// started is recorded as one that may have started. QueueLostLeases may be called while Run runs.
-func (p *Pool) QueueLostLeases(list []store.LostLease) {
-	p.mu.Lock()
-	p.lostLeases = append(p.lostLeases, list...)
-	p.mu.Unlock()
-	p.wake()
-}
-
-// settleLostLeases adds the settlements for the leases passed to QueueLostLeases to the pending report.
-func (l *loop) settleLostLeases() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := queue.MillisOf(time.Now())
-	for i := range l.lostLeases {
-		j := &l.lostLeases[i].Job
-		end := queue.EndPerhapsInterrupted
-		a := queue.Attempt{Fence: j.Fence, Node: l.lostLeases[i].NodeName, StartedAt: now, EndedAt: now, ExitCode: -1}
-		if l.lostLeases[i].Running {
-			end = queue.EndInterrupted
-			a.Worker, a.PID, a.StartedAt = j.WorkerID, j.PID, j.StartedAt
-		}
-		d := queue.Decide(j, queue.Outcome{EndCause: end, ExitCode: -1, WasPaused: j.PausedAt != 0}, l.cfg.Policy())
-		d.Error = cmp.Or(d.Error, "the node that ran the job is gone: "+l.lostLeases[i].NodeName)
-		l.session.addSettlement(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
-	}
-	l.lostLeases = nil
 }

@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
-	"github.com/queuectl/queuectl/store"
 )
 
 // LeaseKeeper renews the node lease (this node's right to run jobs), and takes over the jobs of lost nodes.
@@ -92,44 +89,6 @@ func (k *LeaseKeeper) AnnounceWorkers() { queue.TrySend(k.workersChanged, struct
 
 // RenewalFailure returns why the last renewal of the node lease failed, or nil if it succeeded.
 func (k *LeaseKeeper) RenewalFailure() *renewalFailure { return k.renewalFailure.Load() }
-
-// RunTakeovers takes over the jobs of lost nodes until ctx ends. It runs separately from RunRenewals, because a
-// takeover must not delay the renewal of the node lease.
-func (k *LeaseKeeper) RunTakeovers(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-k.takeoverRequest:
-			k.TakeOver(ctx)
-		}
-	}
-}
-
-// TakeOver takes over the jobs of nodes whose leases have expired.
-func (k *LeaseKeeper) TakeOver(ctx context.Context) {
-	for more := true; more; {
-		list, err := k.nodes.Cluster.TakeOver(ctx)
-		if err != nil {
-			if ctx.Err() == nil {
-				k.log.Warn("cannot take over the jobs of a lost node yet; trying again", "error", err)
-			}
-			return
-		}
-		if len(list) > 0 {
-			byNode := map[string]int{}
-			for i := range list {
-				byNode[list[i].NodeName]++
-			}
-			for _, name := range slices.Sorted(maps.Keys(byNode)) {
-				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name,
-					"jobs", byNode[name])
-			}
-			k.nodes.Pool.QueueLostLeases(list)
-		}
-		more = len(list) == store.MaxTakenOverLeases
-	}
-}
 
 // renewalFailure describes why this node could not renew its lease.
 type renewalFailure struct {
