@@ -35,8 +35,8 @@ type checkedExtent struct {
 // fileCapacity returns the number of bytes for which the file has space: the region's capacity and one extent.
 func (r *region) fileCapacity() int64 { return r.capacity + extentBytes }
 
-// writeFile writes bytes to a region in a file, at the offset at of the region, and stores their checksums.
-// *blocks is the number of blocks in the file, which writeFile updates.
+// writeFile writes bytes at an offset of a region in a file, and stores their checksums. *blocks is the number
+// of blocks in the file, which writeFile updates.
 func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	overwritten := at + int64(len(p)) - r.fileCapacity()
 	r.extents = r.extents[r.extentAfter(overwritten-1):]
@@ -97,8 +97,8 @@ func (s *blockStore) readFile(r *region, at int64, p []byte) (n int, err error) 
 	return n, nil
 }
 
-// damagedBytes returns how many of the n bytes from the offset at on are in the same extent as the byte at
-// this offset. The extent is damaged, so all these bytes count as damaged.
+// damagedBytes returns how many of n bytes count as damaged if the first of them, at the given offset, is
+// damaged: those in the same extent as the first byte, or all n if no extent contains it.
 func (r *region) damagedBytes(at, n int64) int64 {
 	if i := r.extentAfter(at) - 1; i >= 0 && at < r.extents[i].offset+r.extents[i].byteCount {
 		return min(n, r.extents[i].offset+r.extents[i].byteCount-at)

@@ -79,8 +79,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 	return err
 }
 
-// appendFileRecord appends the record of a chunk to b. The record's offset in the file is offset; header describes
-// distance and position.
+// appendFileRecord appends the record of a chunk to b. The parameter offset is the record's offset in the file.
+// For distance and position, see header.
 func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []byte {
 	begin := len(b)
 	kind := byte(c.Stream) | fileRecordBit

@@ -83,8 +83,8 @@ type Log struct {
 type stream struct {
 	writtenBytes int64  // number of bytes written until now, without those in incomplete
 	incomplete   []byte // first bytes of a character whose other bytes have not been read yet
-	// alignedStart is the start of the last half for which alignTail has found that it begins with a complete
-	// character.
+	// alignedStart is the position at which the last half began after the last alignTail. A complete character
+	// begins there.
 	alignedStart int64
 	head, tail   streamHalf
 }
@@ -113,9 +113,9 @@ func New(limit int64, createFile func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds a copy of the bytes p, which were read at the time at, in milliseconds since 1970. Bytes that
-// cannot be stored count as dropped. If p ends within a UTF-8 character, readers get this character only
-// after its other bytes were added or the log was closed.
+// Append adds a copy of the bytes p. They were read at the given time, in milliseconds since 1970. Bytes that
+// cannot be stored count as dropped. If p ends within a UTF-8 character, readers get this character only after
+// its other bytes were added or the log was closed.
 func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,14 +189,14 @@ func (l *Log) addPiece(s Stream, h *streamHalf, at int64, p []byte) {
 // their stream.
 const (
 	joinWithinMillis = 10
-	maxDoublings     = 8  // maximum number of times that joinWithinMillis is doubled
-	bytesPerPiece    = 64 // bytes of the log's limit per possible piece
-	minPieces        = 64 // least number of possible pieces
-	maxPieces        = 8192
+	maxDoublings     = 8    // maximum number of times that joinWithinMillis is doubled
+	bytesPerPiece    = 64   // maxPieceCount is the log's limit divided by this number
+	minPieces        = 64   // smallest maxPieceCount
+	maxPieces        = 8192 // largest maxPieceCount
 )
 
-// joinsPiece reports whether bytes that were read at the time at must be added to last, the last piece of
-// their stream. piecesInUse is the current number of pieces.
+// joinsPiece reports whether new bytes, read at the given time, must be added to last, the last piece of their
+// stream. piecesInUse is the current number of pieces.
 func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 	excess := piecesInUse - l.maxPieceCount/2
 	switch {
@@ -363,7 +363,7 @@ func (l *Log) ChangeSignal() <-chan struct{} {
 	return signal
 }
 
-// Close completes the log: all output was added. Later calls of Append have no effect.
+// Close completes the log after all output was added. Later calls of Append have no effect.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

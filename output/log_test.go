@@ -150,7 +150,7 @@ func TestReadOfDiscardedLogFails(t *testing.T) {
 	}
 }
 
-// Discard wakes the readers that wait for the log. Later readers do not wait.
+// Discard wakes the readers that wait for a change. Later readers do not wait.
 func TestDiscardWakesReaders(t *testing.T) {
 	l := output.New(1<<20, nil)
 	changed := l.ChangeSignal()

@@ -5,7 +5,7 @@ import "bytes"
 // maskText is the text that replaces each secret text. See docs/decisions/0060.
 const maskText = "***"
 
-// MaskText returns text, in which it replaces each occurrence of one of the given texts by ***.
+// MaskText returns text with each occurrence of one of the given texts replaced by ***.
 func MaskText(text []byte, texts [][]byte) []byte {
 	for _, t := range texts {
 		if len(t) > 0 {
@@ -126,8 +126,8 @@ func (m *mask) recordMatch(begin, end int64) {
 	m.foundSpans = append(m.foundSpans, found)
 }
 
-// releasePending removes the bytes before the position safe from pendingBytes and returns them, with ***
-// for found texts. No text that is found later may begin before this position.
+// releasePending returns the pending bytes before the given position, with *** for found texts, and removes them
+// from pendingBytes. No text that is found later may begin before this position.
 func (m *mask) releasePending(safe int64) []byte {
 	var out []byte
 	at := m.pendingStart

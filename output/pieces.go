@@ -41,7 +41,7 @@ func (p *pieces) push(added piece) { p.list = append(p.list, added) }
 
 func (p *pieces) dropFirst() {
 	p.droppedCount++
-	// This moves at most as many pieces as were dropped, so a drop takes constant time on average.
+	// Delete moves at most as many pieces as were dropped, so a drop takes constant time on average.
 	if p.droppedCount > len(p.list)/2 {
 		p.list, p.droppedCount = slices.Delete(p.list, 0, p.droppedCount), 0
 	}

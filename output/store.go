@@ -27,7 +27,7 @@ type region struct {
 	extents          []extent
 }
 
-// memBlock contains consecutive bytes of a region in memory.
+// memBlock keeps consecutive bytes of a region in memory.
 type memBlock struct {
 	region *region
 	offset int64 // offset of the first byte; it keeps growing, although the region is a ring
@@ -39,7 +39,7 @@ func (b *memBlock) end() int64 { return b.offset + int64(len(b.bytes)) }
 
 const (
 	fileBlockBytes = 64 << 10 // size of a block of the file
-	maxMemBlocks   = 64       // maximum number of blocks in memory; bytes that could not be stored are between them
+	maxMemBlocks   = 64       // maximum number of blocks in memory; a gap in a region begins a new block
 	noBlock        = -1
 )
 
@@ -126,8 +126,8 @@ func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error
 	})
 }
 
-// read reads bytes of a region from the offset at on, and returns the number of bytes read. If the next
-// byte is damaged, it returns ErrDamaged.
+// read reads bytes of a region, from the given offset on, and returns the number of bytes read. If the next byte
+// is damaged, it returns ErrDamaged.
 func (s *blockStore) read(r *region, at int64, p []byte) (int, error) {
 	if s.file != nil {
 		return s.readFile(r, at, p)
@@ -153,9 +153,9 @@ func discard(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// eachBlock divides the bytes p, at the offset at of a region, into one part for each block. For each part, it
-// calls the function process with the number of the block, the offset in the block, and the bytes. Each block has
-// size bytes. The region is a ring of capacity bytes.
+// eachBlock divides the bytes p, which begin at an offset of a region, into one part for each block. For each
+// part, it calls the function process with the number of the block, the offset in the block, and the bytes. Each
+// block has size bytes. The region is a ring of capacity bytes.
 func eachBlock(at int64, p []byte, size, capacity int64, process func(number, from int64, p []byte) error) error {
 	for at %= capacity; len(p) > 0; at %= capacity {
 		n := min(int64(len(p)), size-at%size, capacity-at)

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail calls the function each, in order, for the chunks at the end of a file that had size bytes
-// when it was written. The chunks contain at least the last tail bytes of each stream, and the gaps between
-// them. DecodeTail reads only about as many bytes as it passes on. If any of these bytes are damaged, it
-// returns ErrDamaged without calling the function. DecodeFile can then read the undamaged part.
+// DecodeTail calls the function each, in order, for the chunks at the end of a file that had size bytes when it
+// was written. The chunks contain at least the last bytes of each stream (the parameter tail is their number),
+// and the gaps between them. DecodeTail reads only about as many bytes as it passes on. If any of these bytes
+// are damaged, it returns ErrDamaged without calling the function. DecodeFile can then read the undamaged part.
 func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) error {
 	if size <= 0 || tail <= 0 {
 		return nil
@@ -45,16 +45,16 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	return nil
 }
 
-// record is a record of a file. fileOffset is its offset in the file. wantedBytes is how many bytes at the
-// end of its data DecodeTail needs.
+// record is a record of a file, at the offset fileOffset. DecodeTail needs the last wantedBytes bytes of its
+// data.
 type record struct {
 	header
 	fileOffset  int64
 	wantedBytes int
 }
 
-// loadRecordData reads the data of a record and verifies the checksum of all of it. It keeps about the last
-// wantedBytes bytes in rec.Data.
+// loadRecordData reads all data of a record and verifies the checksum. It then keeps only about the last
+// wantedBytes bytes, in rec.Data.
 func (w *window) loadRecordData(rec *record) error {
 	rec.Offset = rec.position
 	if rec.dataBytes == 0 {
@@ -113,7 +113,7 @@ type window struct {
 // windowBytes is the minimum number of bytes that a window reads at once if the last read was nearby in the file.
 const windowBytes = 4 << 10
 
-// readExactly reads n bytes from the offset at on. The returned bytes are valid until the next read. If the
+// readExactly reads n bytes, from the given offset on. The returned bytes are valid until the next read. If the
 // file has fewer bytes, readExactly returns ErrDamaged.
 func (w *window) readExactly(at int64, n int) ([]byte, error) {
 	b, err := w.readUpTo(at, n)
@@ -123,7 +123,7 @@ func (w *window) readExactly(at int64, n int) ([]byte, error) {
 	return b, err
 }
 
-// readUpTo reads at least one and at most n bytes from the offset at on. If the file ends before this
+// readUpTo reads at least one and at most n bytes, from the given offset on. If the file ends before this
 // offset, readUpTo returns ErrDamaged.
 func (w *window) readUpTo(at int64, n int) ([]byte, error) {
 	n = int(min(int64(n), w.size-at))

@@ -134,7 +134,7 @@ func TestTailReadsLittle(t *testing.T) {
 				l.Append(output.Stdout, int64(i), bytes.Repeat([]byte("x"), 1000))
 			}
 		}},
-	} { // the limits include complete records, which are read to verify their checksums
+	} { // each limit includes whole records, because their checksums are verified
 		l := output.New(limit, createFileIn(t.TempDir()))
 		c.fill(l)
 		l.Close()

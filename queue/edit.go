@@ -95,26 +95,25 @@ func (f *Field) merge(s *Spec, value json.RawMessage) error {
 	return nil
 }
 
-// excludedFields lists, for each field, the other fields that it excludes. Giving the field clears the excluded
-// fields.
+// excludedFields lists, for each field, the other fields that it excludes. Setting the field clears them.
 var excludedFields = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"},
 	"command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"},
 	"delay": {"run_at"},
 }
 
-// clearExcluded clears the fields that the field with the given name excludes. It keeps each field for which the
-// function given returns true.
-func (s *Spec) clearExcluded(name string, given func(other string) bool) {
+// clearExcluded clears the fields that the field with the given name excludes. It keeps each field for which
+// isGiven returns true.
+func (s *Spec) clearExcluded(name string, isGiven func(name string) bool) {
 	for _, other := range excludedFields[name] {
-		if !given(other) {
+		if !isGiven(other) {
 			fieldsByName()[other].memberOf(s).SetZero()
 		}
 	}
 }
 
-// Override copies the set fields of the spec flags to s. It clears the fields that the copied fields exclude, and
-// merges maps.
+// Override copies to s the fields that are set in flags. It clears the fields that the copied fields exclude,
+// and merges maps.
 func (s *Spec) Override(flags *Spec) {
 	isGiven := func(name string) bool { return !fieldsByName()[name].memberOf(flags).IsNil() }
 	for _, f := range fields() {

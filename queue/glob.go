@@ -51,8 +51,8 @@ func invalidGlob(pattern string) error {
 	return Invalid("id_glob", "%q is not a valid pattern; write it like build-* or job[0-9]", Clip(pattern))
 }
 
-// GlobFormat is the format of a pattern. The JSON Schema also accepts reversed ranges like [z-a], which Glob
-// rejects.
+// GlobFormat is the format of a pattern for Glob. The JSON Schema also accepts reversed ranges like [z-a], which
+// Glob rejects.
 var GlobFormat = &TextFormat{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Check: checkGlob}
 
 func checkGlob(pattern string) error { return errorOf(Glob(pattern)) }

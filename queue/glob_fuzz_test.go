@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// piece is one element of a pattern, as parsed by the independent implementation in this test. A piece with any
-// set matches any text. Any other piece matches one character for which the function takes returns true.
+// piece is one element of a pattern, as parsed by the independent implementation in this test. If the field any
+// is true, the piece matches any text. Otherwise it matches one character that the function takes accepts.
 type piece struct {
 	any   bool
 	takes func(rune) bool

@@ -121,7 +121,7 @@ type Job struct {
 	// happens to the job if a dependency does not end as required, or is removed.
 	DependsOn           []Dependency        `json:"After"`
 	OnDependencyFailure OnDependencyFailure `json:"OtherwiseDo"`
-	ParentCount         int                 // number of dependencies, including removed jobs
+	ParentCount         int                 // number of dependencies, including those on removed jobs
 	// DependencyResults holds the results of the job's dependencies as JSON. It is passed to the attempt and
 	// not stored.
 	DependencyResults []byte `json:"-"`
@@ -339,7 +339,7 @@ const (
 	EventSchedulePaused   EventKind = "schedule_paused"
 	EventScheduleResumed  EventKind = "schedule_resumed"
 	EventScheduleEnqueued EventKind = "schedule_fired"  // an occurrence created a job
-	EventScheduleMissed   EventKind = "schedule_missed" // the last of one or more missed occurrences
+	EventScheduleMissed   EventKind = "schedule_missed" // occurrences were missed; the event names the last one
 	// EventScheduleSkipped means that an occurrence created no job, because of the schedule's overlap setting
 	// or for lack of room in the queue.
 	EventScheduleSkipped EventKind = "schedule_skipped"

@@ -236,7 +236,7 @@ func CheckSurrogates(raw json.RawMessage) error {
 		at += next
 		first := escapedCodeUnit(raw[at:])
 		if !utf16.IsSurrogate(first) {
-			at += 2 // skips at least this escape
+			at += 2 // skip the backslash and one character
 			continue
 		}
 		if utf16.DecodeRune(first, escapedCodeUnit(raw[at+6:])) == utf8.RuneError {

@@ -40,9 +40,9 @@ var awkwardTexts = []string{
 	"it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// shells returns the installed shells by name. The value is a text to send to the shell before a command line.
-// With this text, the shell treats the line like one that a user has pasted; for bash, the text turns history
-// expansion on. dash is an example of a shell that supports only POSIX.1-2017.
+// shells returns the installed shells by name. Each value is a text to send to the shell before a command line,
+// so that the shell treats the line as if a user had pasted it. For bash, the text turns history expansion on.
+// dash is an example of a shell that supports only POSIX.1-2017.
 func shells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {

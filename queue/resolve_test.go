@@ -90,7 +90,8 @@ func withArgv(list ...string) func(*queue.Spec) {
 
 func withID(text string) func(*queue.Spec) { return func(s *queue.Spec) { s.ID = &text } }
 
-// withInt returns a function that returns, for a number n, a change of a spec: it sets the named field to n.
+// withInt returns a function that turns a number into a change of a spec. The change sets the named field to
+// this number.
 func withInt(name string) func(n int64) func(*queue.Spec) {
 	return func(n int64) func(*queue.Spec) {
 		return func(s *queue.Spec) {

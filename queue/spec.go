@@ -184,8 +184,8 @@ func FieldNames() (names []string) {
 func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 
 // Decode reads a spec like UnmarshalJSON, but passes members that are not fields to the function other. That
-// function returns false for a member that it does not accept. A nil other accepts none. data must have passed
-// CheckJSON.
+// function returns false for a member that it does not accept. If other is nil, none is accepted. data must have
+// passed CheckJSON.
 func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
 	return s.setMembers(data, other, (*Field).set)

@@ -42,7 +42,7 @@ func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
 	return err
 }
 
-// readInto sets *to to the value that the function read returns for v.
+// readInto makes *to point to the value that the function read returns for v.
 func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, error)) error {
 	value, err := read(v)
 	if err == nil {
@@ -84,7 +84,7 @@ func (f *Field) acceptsNumbersAsText() bool {
 // maxEntries returns the maximum number of entries of a list or a map in the field.
 func (f *Field) maxEntries() int {
 	if f.constraint == nil {
-		return MaxArgsEnvBytes // each entry takes at least one byte
+		return MaxArgsEnvBytes // enough, because each entry takes at least one byte
 	}
 	return f.constraint.MaxItems
 }

@@ -257,8 +257,7 @@ func FuzzSpec(f *testing.F) {
 	})
 }
 
-// An edit leaves all settings of a job unchanged that it does not name. For that, SpecOf must contain each
-// field of Execution.
+// An edit changes only the settings that it names. For that, SpecOf must contain each field of Execution.
 func TestEditKeepsOtherFields(t *testing.T) {
 	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second,
 		OutputLimit: 1 << 20}
@@ -266,7 +265,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},
 		"output_limit":6,"memory":"64M","cpus":2,"tasks":7,"nice":8,"nofile":9,"env_secret":{"S":"/s"},"mask_secrets":true,
 		"on_completed":"a","on_failed":"b","on_dead":"c","on_ended":"d"`
-	seen := map[string]bool{"User": true, "AsUID": true} // set by the caller of Edit, which knows the accounts
+	seen := map[string]bool{"User": true, "AsUID": true} // the caller of Edit sets these two
 	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`,
 		`{"argv":["x"],"stdin_file":"/z",` + common + `}`, `{"argv":["x"],"tty":true,` + common + `}`} {
 		var s queue.Spec

@@ -61,9 +61,9 @@ func (o Order) AgingPoints(since, now Millis, arrival, arrivals int64) int64 {
 	return max(0, int64(now-since)/max(1, o.AgingInterval.Milliseconds()))
 }
 
-// EffectivePriority returns an upper bound for the effective priority of a job whose rank is this one or worse.
-// The effective priority is the priority plus the points gained by waiting. arrivals is the number of jobs ever
-// enqueued. Scheduling must not be ByArrival.
+// EffectivePriority returns an upper bound for the effective priority of a job with the given rank or a worse
+// one. The effective priority is the priority plus the points gained by waiting. arrivals is the number of jobs
+// ever enqueued. Scheduling must not be ByArrival.
 func (o Order) EffectivePriority(rank int64, now Millis, arrivals int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:

@@ -15,7 +15,7 @@ import (
 // in a state above it has ended.
 type State uint8
 
-// These are the states. The store uses their numbers, which have this order.
+// These are the states. The numbers are stored and compared, so they must not change.
 const (
 	Blocked State = iota + 1
 	Held
@@ -74,7 +74,7 @@ func StateNames(states []State) []string {
 	return names
 }
 
-// CanBecome reports whether the state table allows the transition from s to to.
+// CanBecome reports whether the state table allows the transition from s to the given state.
 func (s State) CanBecome(to State) bool {
 	return int(s) < len(transitions) && slices.Contains(transitions[s], to)
 }

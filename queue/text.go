@@ -152,7 +152,7 @@ func FormatDuration(d time.Duration) string {
 		b.WriteString(strings.Replace(d.String(), "µs", "us", 1))
 	case d < time.Second:
 		b.WriteString(strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s")
-	default: // computed from integers, so that the fraction is exact
+	default: // String computes with integers, so the fraction is exact
 		b.WriteString(d.String())
 	}
 	return b.String()
@@ -235,7 +235,7 @@ func (m Millis) String() string {
 	return m.Time().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// Add returns the time d after m. It rounds up to a full millisecond, so that nothing is due too early.
+// Add returns m plus d. It rounds up to a full millisecond, so that nothing is due too early.
 func (m Millis) Add(d time.Duration) Millis {
 	return m + Millis((d+time.Millisecond-1)/time.Millisecond)
 }

@@ -26,7 +26,7 @@ type verbRule struct {
 	acceptedJobs string            // which jobs the verb accepts, for error messages
 }
 
-// alwaysState returns a function for nextState that returns the state to for every job.
+// alwaysState returns a function for nextState that always returns the given state.
 func alwaysState(to State) func(State) State { return func(State) State { return to } }
 
 // keepState is a function for nextState that does not change the state.

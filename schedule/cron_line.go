@@ -32,7 +32,7 @@ const (
 type CronLine struct {
 	interval time.Duration // interval of @every; 0 for other lines
 	isReboot bool          // the line is @reboot
-	// fields matches wall-clock times. It treats them as times in UTC.
+	// fields matches wall-clock times, which are passed to it as times in UTC.
 	fields          *cron.SpecSchedule
 	usesElapsedTime bool // Next uses nextElapsed instead of nextFixed
 }
@@ -190,7 +190,7 @@ func libraryAccepts(n int, item string) bool {
 	return err == nil
 }
 
-// isUnrestricted reports whether a day field permits all days.
+// isUnrestricted reports whether a field or range begins with * or ?. For crontab(5), even */2 is unrestricted.
 func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' }
 
 // AtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.

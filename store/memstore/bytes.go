@@ -39,7 +39,7 @@ func scheduleBytes(s *store.Schedule) int64 {
 func (s *Store) bytesUsed(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
-			n += storedBytes(&j.Job) + j.records + j.OutputBytes
+			n += storedBytes(&j.Job) + j.recordBytes + j.OutputBytes
 		}
 	}
 	for _, schedule := range s.schedules {
@@ -102,7 +102,7 @@ func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
 	}
 	s.removeOutput(j, 0, queue.OutputOverQuota)
 	oldest := &j.attempts[0]
-	j.records -= int64(len(oldest.Error)+len(oldest.ResultError)) + store.AttemptBytes
+	j.recordBytes -= int64(len(oldest.Error)+len(oldest.ResultError)) + store.AttemptBytes
 	j.attempts = j.attempts[1:]
 }
 
@@ -199,7 +199,7 @@ type removable struct {
 }
 
 // removableParts lists removable parts of a user's jobs, until their sizes add up to the needed bytes or the
-// list has limit parts. enough reports whether the sizes add up to the needed bytes.
+// list has the maximum length, limit. enough reports whether the sizes add up to the needed bytes.
 func (s *Store) removableParts(uid int, needed int64, limit int) (list []removable, enough bool) {
 	add := func(j *job, attempt int, bytes int64) {
 		if bytes > 0 && needed > 0 && len(list) < limit {

@@ -18,10 +18,10 @@ type gate struct {
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.Owner(j.UID), d.Kind, d.Key} }
 
-// applyDeclaredLimits sets the limits of the locks and rates that a job declares. Before a rate gets a longer
-// period, it deletes the starts that are older than the old period, so that they are not counted again. The limit
-// of a key that users share changes only if no unfinished job names the key, apart from the job except. That job
-// may be nil.
+// applyDeclaredLimits sets the limits of the locks and rates that a job declares. It first deletes the starts
+// that are older than the old period of a rate, so that a longer period does not count them again. The limit of
+// a key that users share changes only if no other unfinished job names the key. The job except, which may be
+// nil, does not count.
 func (s *Store) applyDeclaredLimits(j, except *job, now queue.Millis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
@@ -38,7 +38,7 @@ func (s *Store) forgetStarts(g gate, now queue.Millis) {
 	s.starts[g] = slices.DeleteFunc(s.starts[g], func(at queue.Millis) bool { return at.Add(s.gateRules[g].Period) < now })
 }
 
-// recordRateStarts records that a job has started at the time at, for each rate that the job names.
+// recordRateStarts records the start of a job, at the given time, for each rate that the job names.
 func (s *Store) recordRateStarts(j *job, at, now queue.Millis) {
 	for _, d := range j.Demands {
 		if g := gateOf(j, d); d.Kind == queue.GateRate {
@@ -59,7 +59,7 @@ func (s *Store) usedUnits(g gate, now queue.Millis, leased []*job) (n int) {
 		}
 	}
 	for _, at := range s.starts[g] {
-		if at.Add(s.gateRules[g].Period) >= now { // one more millisecond counts, because times are rounded
+		if at.Add(s.gateRules[g].Period) >= now { // a start counts one millisecond longer, because times are rounded
 			n++
 		}
 	}
@@ -81,7 +81,7 @@ func (s *Store) totalUnits(g gate) int {
 }
 
 // nextRateOpening returns the next time at which a full rate allows another start, because an old start leaves
-// its period. It returns 0 if no rate is full.
+// its period. It returns 0 if no start of a full rate does.
 func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 	var leased []*job
 	for _, j := range s.jobs {
@@ -122,8 +122,7 @@ func (s *Store) resetTurns(name string) {
 	s.turnsResetAt[name] = s.claims
 }
 
-// takeBackTurn makes a claim of a job not count as the last turn of its user, because the job is given back
-// before it started.
+// takeBackTurn undoes the effect of a claim on the turns, because the job is given back before it started.
 func (s *Store) takeBackTurn(j *job) {
 	if u := (user{j.Queue, j.UID}); j.lastClaim > s.turnsResetAt[j.Queue] {
 		s.lastServed[u] = min(s.lastServed[u], j.servedBefore)
@@ -206,8 +205,8 @@ func (s *Store) hasWeights() bool {
 	return false
 }
 
-// jobOfNextUser returns the job that starts instead of first, so that users take turns. It considers the
-// best-ranked startable job of each user in the queue of first. Among those with the same priority as first, it
+// jobOfNextUser returns the job that starts instead of the job first, so that users take turns. It considers the
+// best-ranked startable job of each user in the same queue. Among those with the same priority as first, it
 // returns the job of the user who was served least recently.
 func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job) *job {
 	best := first
@@ -225,8 +224,8 @@ func (s *Store) jobOfNextUser(first *job, now queue.Millis, ready, leased []*job
 	return best
 }
 
-// bestJob returns the best-ranked job that may start. It considers all queues. While queues have different
-// weights, it considers only the queue whose turn is next.
+// bestJob returns the best-ranked job that may start, or nil if none may. If queues have different weights, it
+// considers only the queue whose turn is next.
 func (s *Store) bestJob(now queue.Millis, ready, leased []*job) (best *job) {
 	turn := func(j *job) int64 { return max(s.nextTurns[j.Queue], s.turn) }
 	s.eachStartable(now, ready, leased, func(j *job) bool {

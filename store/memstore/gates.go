@@ -39,8 +39,8 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 	})
 }
 
-// Gates lists the locks, rates and resources of a user and those that users share. The list begins behind the
-// gate after, and has at most store.MaxGatesPage gates.
+// Gates lists the locks, rates and resources of a user and those that users share. It lists only gates that
+// follow the parameter after, at most store.MaxGatesPage.
 func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list []store.GateState, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()
@@ -97,7 +97,8 @@ func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list
 }
 
 // rateOpensAt returns the time at which a full rate allows another start, because an old start leaves its
-// period. It returns 0 if no start does: claimed jobs that are not known to have started use all units.
+// period. It returns 0 if no start is recorded: then only claimed jobs that are not known to have started use
+// units.
 func (s *Store) rateOpensAt(g gate, leased []*job) queue.Millis {
 	if g.kind != queue.GateRate {
 		return 0

@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// waitsForItself reports whether a draft depends on itself through other drafts of the request. A draft that is
-// not stored counts as the job that receipt names instead of it.
+// waitsForItself reports whether a draft depends on itself through other drafts of the request. Instead of a
+// draft that is not stored, it considers the job that the receipt names. depth limits the search.
 func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth int) bool {
 	var dependsOnStart func(from, depth int) bool
 	dependsOnStart = func(from, depth int) bool {
@@ -16,8 +16,7 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 			if d.DraftNumber == 0 || depth == 0 {
 				continue
 			}
-			// Several drafts may have this seq. Only the first of them is stored. For the others, the receipt
-			// names it.
+			// In the receipt, several drafts may have the seq of the first of them, which is stored.
 			next := slices.Index(receipt.Seqs, receipt.Seqs[d.DraftNumber-1])
 			if receipt.IsExisting[next] {
 				continue
@@ -36,7 +35,7 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.OnDependen
 	for _, d := range after {
 		l := link{Dependency: queue.Dependency{JobSeq: d.JobSeq, Condition: d.Condition}}
 		switch parent := s.jobs[d.JobSeq]; {
-		// Unresolved: the parent has not ended, or it is a later draft of the same request and not stored yet.
+		// It stays Unresolved: the parent has not ended, or is a later draft of the request and not stored yet.
 		case parent == nil && d.JobSeq > seq, parent != nil && !parent.State.Ended():
 		case do == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
 			l.status = store.Satisfied
@@ -81,7 +80,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	return nil
 }
 
-// replaceLinks gives a job the dependencies of edited, the job as an edit has changed it.
+// replaceLinks replaces the dependencies of a job by those of edited, which is the same job after an edit.
 func (s *Store) replaceLinks(j *job, edited *queue.Job) error {
 	drafts := []queue.Job{*edited}
 	drafts[0].ID = ""

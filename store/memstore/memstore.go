@@ -33,7 +33,7 @@ type Store struct {
 	node         store.Node
 	hooks        store.Hooks
 	gateRules    map[gate]queue.Demand   // the current rule of each lock and rate
-	starts       map[gate][]queue.Millis // by rate, the times of the starts that count
+	starts       map[gate][]queue.Millis // by rate, the times of its starts; forgetStarts deletes old ones
 	fixedRules   map[gate]bool           // gates whose rule jobs cannot change
 
 	mu            sync.Mutex
@@ -53,7 +53,7 @@ type Store struct {
 	garbage       []string                     // output files to delete, because their attempts were removed
 	// examinedCount is the number of outputs and inputs that the current update has examined for removal.
 	examinedCount int
-	runners       []string      // directories that were last passed to StoreRunnerDirs
+	runnerDirs    []string      // directories that were last passed to StoreRunnerDirs
 	nextDue       queue.Millis  // time that the last Promote returned; nothing is due before it
 	newEvent      chan struct{} // closed by the next event; nil if no caller waits for it
 	waiters       []*waiter     // calls of Await that are waiting
@@ -74,8 +74,8 @@ type job struct {
 	rank      int64
 	leased    bool
 	lastClaim int64 // number of the last claim of this job; see Store.claims
-	// servedBefore is the number of the previous claim of a job of this user, before lastClaim. If this job is
-	// given back, servedBefore is the user's last turn again.
+	// servedBefore is the number that Store.lastServed contained for the user before lastClaim. If this job is
+	// given back, takeBackTurn restores this number.
 	servedBefore        int64
 	disownAs            int              // uid that the job gets when its lease ends; 0 means no change
 	hookMoment          queue.HookEvents // event of the job whose hooks have not been created yet
@@ -83,7 +83,7 @@ type job struct {
 	links               []link           // dependencies of the job, including those that are already decided
 	onDependencyFailure queue.OnDependencyFailure
 	attempts            []queue.Attempt
-	records             int64 // bytes that count for the records of the job's attempts
+	recordBytes         int64 // bytes of the attempts' records that count toward the byte quota
 }
 
 // link is a dependency of a job, with its status.
@@ -168,7 +168,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs view as a transaction that changes nothing.
+// read runs the function view as a transaction that changes nothing.
 func (s *Store) read(ctx context.Context, view func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -181,9 +181,9 @@ func (s *Store) read(ctx context.Context, view func() error) error {
 	return view()
 }
 
-// update runs change as a transaction that takes place at the time now. In the same transaction, it decides
-// dependencies and gives runnable jobs to waiting calls of Await. It sends a hint if something is now due
-// earlier than the last Promote returned. If change returns an error, it must not have changed anything.
+// update runs the function change as a transaction, and passes the time to it. In the same transaction, it
+// decides dependencies and gives runnable jobs to waiting calls of Await. It sends a hint if Promote is now
+// needed before nextDue. If change returns an error, it must not have changed anything.
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()
@@ -237,8 +237,8 @@ func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
 	}
 }
 
-// parentEnd records that a parent has ended in a state, was removed (state 0), or runs again. It must be decided
-// whether its dependants may run.
+// parentEnd records that a parent has ended in the given state, was removed (state 0), or runs again. It is not
+// decided yet whether its dependants may run.
 type parentEnd struct {
 	seq       int64
 	state     queue.State

@@ -34,7 +34,7 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int,
 
 // Disown takes the jobs of a uid from its owner, because the uid now belongs to another account. It moves them
 // to a new negative uid, which keeps the name of the owner. Leased jobs follow when their lease ends. If the
-// stored name of the uid is not owner, it does nothing. It never needs another call.
+// stored name of the uid is not owner, it does nothing. The result more is always false.
 func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		name, known := s.owners[uid]

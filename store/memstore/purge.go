@@ -84,7 +84,8 @@ func (s *Store) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetenti
 	return list, err
 }
 
-// TrimJobs removes ended jobs of a queue, oldest end first, until their number is at most keep.
+// TrimJobs removes ended jobs of a queue, oldest end first, until at most keep remain. One call removes at most
+// limit jobs.
 func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
@@ -153,8 +154,8 @@ func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (
 	})
 }
 
-// removeFirstOutput removes one output of the selected jobs: the output of the job that ended first. It reports
-// whether it found an output.
+// removeFirstOutput removes one output: the first one of the selected jobs, in the order of jobsByEnd. It
+// reports whether it found an output.
 func (s *Store) removeFirstOutput(selected func(*job) bool) bool {
 	for _, j := range s.jobsByEnd() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {

@@ -64,7 +64,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	}
 	receipt.NewQueues = s.missingQueues(countByQueue(r.Drafts))
 	last := receipt.Seqs[len(receipt.Seqs)-1]
-	if err := s.findKeyConflicts(r.Drafts, &receipt, now); err != nil { // this check comes before any change
+	if err := s.findKeyConflicts(r.Drafts, &receipt, now); err != nil { // check this before the first change
 		return store.Receipt{}, err
 	}
 	if receipt.IsExisting != nil {
@@ -108,7 +108,8 @@ func (s *Store) admitAll(r store.Request) error {
 	return s.checkDependencies(r.Drafts, r.UID)
 }
 
-// findKeyConflicts sets receipt.Found for each draft whose unique key another job has, and that job's id and seq.
+// findKeyConflicts sets receipt.IsExisting for each draft whose unique key another job has. It also stores that
+// job's id and seq in the receipt.
 func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now queue.Millis) error {
 	draftsByKey := map[string]int{}
 	found := func(i int, id string, seq int64) {
@@ -131,7 +132,7 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 			continue
 		}
 		if !duplicate {
-			other, err := s.conflict(d, now)
+			other, err := s.resolveKeyConflict(d, now)
 			if err != nil {
 				return err
 			}
@@ -145,7 +146,7 @@ func (s *Store) findKeyConflicts(drafts []queue.Job, receipt *store.Receipt, now
 	return nil
 }
 
-// withParentSeqs returns a copy of a draft that names the drafts on which it depends by their seqs.
+// withParentSeqs returns a copy of a draft in which dependencies on other drafts contain their seqs.
 func withParentSeqs(draft queue.Job, r store.Receipt) queue.Job {
 	draft.DependsOn = slices.Clone(draft.DependsOn)
 	for k := range draft.DependsOn {
@@ -296,7 +297,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		s.restartWait(j, max(now, j.RunAt))
 	}
 	if c.Verb != queue.VerbEdit {
-		j.Reason = "" // the reason explained an earlier failure
+		j.Reason = "" // the reason explained the previous state
 	}
 	switch {
 	// The job has run, so its dependencies were satisfied. It does not wait for parents that run again.
@@ -319,7 +320,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	return nil
 }
 
-// restartWait makes a job wait like one that is enqueued at the time due, with at least one attempt left.
+// restartWait makes a job wait as if it were enqueued at the time when it is due. At least one attempt remains.
 func (s *Store) restartWait(j *job, due queue.Millis) {
 	s.setRank(j, due, s.enqueuedTotal)
 	j.DueAt, j.notYetDue = due, due > s.now()
@@ -368,15 +369,17 @@ func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	return nil
 }
 
-// cancelReplaced cancels a job because a new job with the same unique key replaces it.
+// cancelReplaced cancels a job because a new job replaces it: one with the same unique key, or of the same
+// schedule.
 func (s *Store) cancelReplaced(j *job, now queue.Millis) {
 	s.setState(j, queue.Cancelled, now)
 	j.Reason = queue.ReasonReplaced
 	s.addEvent(j, queue.EventCancelled, queue.EventDetail{Reason: queue.ReasonReplaced}, now)
 }
 
-// conflict returns the job that the receipt names instead of a draft, or nil if the draft is to be stored.
-func (s *Store) conflict(draft *queue.Job, now queue.Millis) (*job, error) {
+// resolveKeyConflict returns the job that the receipt names instead of a draft, or nil if the draft is to be
+// stored.
+func (s *Store) resolveKeyConflict(draft *queue.Job, now queue.Millis) (*job, error) {
 	j := s.keyHolder(draft.UID, draft.Unique, now)
 	switch {
 	case j == nil || draft.OnConflict == queue.ConflictReturn:

@@ -64,8 +64,8 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 	return stored, err
 }
 
-// hintIfDueEarlier sends a hint if the time at, when a schedule is due, comes before the time that the last Promote
-// returned.
+// hintIfDueEarlier sends a hint if a schedule is due before nextDue. The parameter at is the due time of the
+// schedule; 0 means none.
 func (s *Store) hintIfDueEarlier(at queue.Millis) {
 	if at != 0 && at < s.nextDue {
 		queue.TrySend(s.promoteHints, struct{}{})
@@ -260,8 +260,8 @@ func (s *Store) RunOccurrences(ctx context.Context, f store.OccurrenceRequest) (
 	return fired, err
 }
 
-// fireOccurrences creates the jobs of the occurrences in f.Occurrences. The first created job replaces the jobs
-// in replaced.
+// fireOccurrences creates the jobs of the occurrences in f.Occurrences. Before the first of them, it cancels the
+// jobs in the list replaced.
 func (s *Store) fireOccurrences(known *schedule, f *store.OccurrenceRequest, unfinished, replaced []*job,
 	checkCreate func() error, runs *[]store.OccurrenceRecord, now queue.Millis) {
 	unfinishedBefore := len(unfinished)
@@ -309,7 +309,7 @@ func (s *Store) checkCreate(known *schedule, f *store.OccurrenceRequest, now que
 		s.admitNewQueues(known.UID, counts), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
 		return err
 	}
-	holder, err := s.conflict(&draft, now)
+	holder, err := s.resolveKeyConflict(&draft, now)
 	if err == nil && holder != nil {
 		err = queue.Errorf(queue.CodeExists, "job %s already has the unique key of the schedule's job", holder.ID)
 	}

@@ -22,14 +22,14 @@ type waiter struct {
 func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		for _, e := range t.Starts {
-			if j := s.currentLease(e.Lease); j == nil {
+			if j := s.jobOfLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else if j.State != queue.Processing { // the service may report a start twice
 				s.recordStart(j, e, now)
 			}
 		}
 		for _, p := range t.Progress {
-			if j := s.currentLease(p.Lease); j == nil || j.State != queue.Processing {
+			if j := s.jobOfLease(p.Lease); j == nil || j.State != queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, p.Lease)
 			} else {
 				progress := p.Progress
@@ -39,7 +39,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 			}
 		}
 		for _, e := range t.Settlements {
-			if j := s.currentLease(e.Lease); j == nil {
+			if j := s.jobOfLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else {
 				s.makeRoomForAttempt(j, &e, t.MaxBytesPerUser)
@@ -47,7 +47,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 			}
 		}
 		for _, l := range t.Releases {
-			if j := s.currentLease(l); j == nil || j.State == queue.Processing {
+			if j := s.jobOfLease(l); j == nil || j.State == queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, l)
 			} else {
 				s.takeBackTurn(j)
@@ -55,7 +55,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 			}
 		}
 		for _, c := range t.Changes {
-			j := s.currentLease(c.Lease)
+			j := s.jobOfLease(c.Lease)
 			if j == nil || j.State == queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, c.Lease)
 				continue
@@ -75,8 +75,8 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (grant store.Grant
 	return grant, err
 }
 
-// currentLease returns the leased job of l, or nil if the lease has ended.
-func (s *Store) currentLease(l queue.Lease) *job {
+// jobOfLease returns the job of the lease l, or nil if the lease has ended.
+func (s *Store) jobOfLease(l queue.Lease) *job {
 	if j := s.jobs[l.Seq]; j != nil && j.leased && j.Fence == l.Fence {
 		return j
 	}
@@ -85,7 +85,7 @@ func (s *Store) currentLease(l queue.Lease) *job {
 
 func (s *Store) recordStart(j *job, e store.AttemptStart, now queue.Millis) {
 	s.recordRateStarts(j, e.StartedAt, now)
-	s.measure(j, 0, max(j.DueAt, j.AgingSince), e.StartedAt, now)
+	s.addSample(j, 0, max(j.DueAt, j.AgingSince), e.StartedAt, now)
 	s.setState(j, queue.Processing, now)
 	j.StartedAt, j.WorkerID, j.PID, j.Progress = e.StartedAt, e.Worker, e.PID, nil
 	s.addEvent(j, queue.EventStarted, queue.EventDetail{Attempt: j.StartedAttempts + 1, StartedAt: e.StartedAt}, now)
@@ -94,7 +94,7 @@ func (s *Store) recordStart(j *job, e store.AttemptStart, now queue.Millis) {
 // Pause records that a running job is paused or resumed.
 func (s *Store) Pause(ctx context.Context, p store.Pause) error {
 	return s.update(ctx, func(now queue.Millis) error {
-		j := s.currentLease(p.Lease)
+		j := s.jobOfLease(p.Lease)
 		if j == nil {
 			return store.ErrStateChanged
 		}
@@ -124,7 +124,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 		s.garbage = append(s.garbage, e.DeletableOutput)
 	}
 	d, a, wasRunning := e.Decision, e.Attempt, j.State == queue.Processing
-	s.measureEnd(j, &e, now)
+	s.addEndSample(j, &e, now)
 	if j.State != queue.Processing {
 		s.setState(j, queue.Processing, now)
 	}
@@ -145,7 +145,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 	if d.CountsShortage {
 		j.Shortages++
 	}
-	if !d.RecordsAttempt { // no attempt ran, so the job keeps the values of the last one
+	if !d.RecordsAttempt { // no attempt ran, so the job keeps the results of its last attempt
 		j.Error = cmp.Or(d.Error, j.Error)
 		if j.State == queue.Held {
 			s.addEvent(j, queue.EventHeld, queue.EventDetail{Reason: d.Reason}, now)
@@ -171,7 +171,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 // addAttempt adds an ended attempt to its job. wasRunning says whether the start of the attempt was reported
 // before.
 func (s *Store) addAttempt(j *job, a *queue.Attempt, e store.Settlement, wasRunning bool) {
-	j.records += store.AttemptRecordSize(&e, j.StartedAttempts)
+	j.recordBytes += store.AttemptRecordSize(&e, j.StartedAttempts)
 	j.StartedAttempts++
 	j.Shortages = 0
 	j.NeedsIsolation = e.Decision.NeedsIsolation
@@ -270,7 +270,8 @@ func (s *Store) untilRunnable() time.Duration {
 	now := s.now()
 	next := now.Add(maxWait)
 	for _, j := range s.jobs {
-		// Only these jobs turn runnable by time alone. The others wait until a job ends or a rule changes.
+		// Only these jobs need nothing but time before they can start. The others wait until a job ends or a
+		// rule changes.
 		if j.State.Runnable() && !j.leased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}
@@ -315,7 +316,7 @@ func (s *Store) PreviousSession(ctx context.Context) (left store.PreviousSession
 				left.LeasedJobs = append(left.LeasedJobs, j.leasedJob())
 			}
 		}
-		left.RunnerDirs, left.LastSeq = slices.Clone(s.runners), s.seq
+		left.RunnerDirs, left.LastSeq = slices.Clone(s.runnerDirs), s.seq
 		return nil
 	})
 	return left, err
@@ -335,6 +336,6 @@ func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
 func (s *Store) StoreRunnerDirs(_ context.Context, dirs []string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.runners = slices.Clone(dirs)
+	s.runnerDirs = slices.Clone(dirs)
 	return nil
 }

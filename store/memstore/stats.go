@@ -15,7 +15,7 @@ import (
 // sample is one entry of the statistics: the start or the end of an attempt, and when it was recorded.
 type sample struct {
 	minute   queue.Millis
-	queue    string      // queue under whose name the statistics of this minute count the sample
+	queue    string      // the job's queue, or store.OtherQueues in a minute with many queues
 	endState queue.State // state of the job after the attempt; 0 for a start
 	duration time.Duration
 }
@@ -26,13 +26,13 @@ type runtimeEstimate struct {
 	store.Estimate
 }
 
-// measure adds a sample: a start with the time that the job has waited, or an end with the run time. end is 0
-// for a start.
-func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
+// addSample adds a sample: a start with the time that the job has waited, or an end with the run time. from and
+// to delimit this time. For a start, endState is 0.
+func (s *Store) addSample(j *job, endState queue.State, from, to, now queue.Millis) {
 	m := sample{
 		minute:   store.Minute.PeriodStart(now),
 		queue:    j.Queue,
-		endState: end,
+		endState: endState,
 		duration: max(0, time.Duration(to-from)*time.Millisecond),
 	}
 	separateQueues := map[string]bool{}
@@ -47,17 +47,17 @@ func (s *Store) measure(j *job, end queue.State, from, to, now queue.Millis) {
 	s.samples = append(s.samples, m)
 }
 
-// measureEnd adds a sample for the end of an attempt, and one for its start if that was not reported before. j
-// still has its state from before the end.
-func (s *Store) measureEnd(j *job, e *store.Settlement, now queue.Millis) {
+// addEndSample adds a sample for the end of an attempt. It adds one for the start too, if the start was not
+// reported before. j still has its state from before the end.
+func (s *Store) addEndSample(j *job, e *store.Settlement, now queue.Millis) {
 	a := &e.Attempt
 	if !e.Decision.RecordsAttempt {
 		return
 	}
 	if j.State != queue.Processing {
-		s.measure(j, 0, max(j.DueAt, j.AgingSince), a.StartedAt, now)
+		s.addSample(j, 0, max(j.DueAt, j.AgingSince), a.StartedAt, now)
 	}
-	s.measure(j, e.Decision.State, a.StartedAt, a.EndedAt, now)
+	s.addSample(j, e.Decision.State, a.StartedAt, a.EndedAt, now)
 	s.noteRuntime(e.Fingerprint, time.Duration(a.EndedAt-a.StartedAt)*time.Millisecond)
 }
 

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxPromoted = 1000      // maximum number of changes of each kind in one Promote
-	maxWait     = time.Hour // maximum time until the next call that Promote returns
+	maxWait     = time.Hour // longest time that Promote returns
 )
 
 // Settings lists the stored settings, ordered by key.
@@ -206,8 +206,8 @@ func (s *Store) earliestDue(now queue.Millis) (next queue.Millis, found bool) {
 	return next, found
 }
 
-// PromoteHints returns a channel that receives a hint if Promote must be called earlier than its last call
-// returned.
+// PromoteHints returns a channel that receives a hint if Promote must be called before the time that its last
+// call returned.
 func (s *Store) PromoteHints() <-chan struct{} { return s.promoteHints }
 
 // DeletableOutputs lists up to limit output files that are marked for deletion, because their attempts were
@@ -220,7 +220,7 @@ func (s *Store) DeletableOutputs(ctx context.Context, limit int) (refs []string,
 	return refs, err
 }
 
-// ForgetDeletedOutputs removes files that the caller has deleted from the list of files marked for deletion.
+// ForgetDeletedOutputs removes refs, which the caller has deleted, from the list of files marked for deletion.
 func (s *Store) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
 	return s.update(ctx, func(queue.Millis) error {
 		s.garbage = slices.DeleteFunc(s.garbage, func(ref string) bool { return slices.Contains(refs, ref) })

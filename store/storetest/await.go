@@ -82,7 +82,7 @@ func awaitReturnsDueJob(r *rig) {
 	same(r, "awaited", got, r.asClaimed(got, j))
 }
 
-// Await returns whenever a leased job is runnable again.
+// Await returns a leased job once the job is runnable again, for whatever reason.
 func awaitReturnsReleasedJob(r *rig) {
 	release := func(j queue.Job) { r.exchange(store.Report{Releases: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {

@@ -205,7 +205,7 @@ func stagedJobsCount(r *rig) {
 		})
 	}
 	commit.MaxPending = 8
-	receipt, err := r.s.Enqueue(r.Context(), commit) // a rejected commit keeps the batch
+	receipt, err := r.s.Enqueue(r.Context(), commit) // the rejected commits have kept the batch
 	r.must(err)
 	r.checkUnchanged(func() { r.wantCode("one more job; committed jobs count", enqueue(2, 8), queue.CodeQueueFull) })
 	r.applyBatch(receipt)

@@ -361,7 +361,7 @@ func disownMovesBytes(r *rig) {
 	same(r, "bytes of the former owner", r.bytesHeld(r.get(j.ID).UID), before)
 }
 
-// An occurrence that exceeds the quota fails or is recorded as refused.
+// An occurrence that would exceed the quota is recorded as refused. With FailOverQuota, the call fails.
 func bytesOfOccurrences(r *rig) {
 	hourly := r.putSchedule("hourly", withInputBytes(1, 10_000))
 	f := store.OccurrenceRequest{

@@ -145,7 +145,7 @@ func concurrentEnqueuesGetDistinctSeqs(r *rig) {
 	r.checkCounts()
 }
 
-// One of several concurrent enqueues of an id succeeds.
+// Of several concurrent enqueues with the same id, exactly one succeeds.
 func oneOfConcurrentIDsWins(r *rig) {
 	var won, lost atomic.Int32
 	concurrently(16, func(int) {
@@ -223,7 +223,7 @@ func concurrentClaimsShareNoLease(r *rig) {
 	same(r, "leases", sortedLeases(leases(leased)), sortedLeases(leases(all)))
 }
 
-// One of several concurrent settlements of a lease succeeds.
+// Of several concurrent settlements of a lease, exactly one succeeds.
 func oneOfConcurrentSettlementsWins(r *rig) {
 	r.enqueueOne()
 	j := r.claimOne()

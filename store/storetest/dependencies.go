@@ -240,7 +240,7 @@ func retriedJobWaitsForParents(r *rig) {
 	r.checkCounts()
 }
 
-// A dependant starts to age when it can run.
+// A dependant starts to age when its parents have ended.
 func dependantAgesFromRelease(r *rig) {
 	parent := r.enqueueOne()
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parent))

@@ -432,7 +432,7 @@ func idleQueueSavesNoTurns(r *rig) {
 	}
 }
 
-// SetGate sets the limit of a key that users share. That limit applies, whatever limits the jobs declare.
+// SetGate sets the limit of a key that users share, such as @db. It applies whatever limits the jobs declare.
 func setGateRulesApply(r *rig) {
 	set := func(d queue.Demand) error { return r.s.SetGate(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "@db", Amount: n} }

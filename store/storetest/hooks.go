@@ -211,7 +211,7 @@ func hooksAreBounded(r *rig) {
 	same(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventHookDropped})
 }
 
-// A hook removes old outputs of its user if the byte quota requires it.
+// The store removes old outputs of a hook's user if the byte quota requires it.
 func hookRemovesOutputsAtQuota(r *rig) {
 	quota := func(n int64) {
 		r.Helper()
@@ -256,7 +256,7 @@ func disownedJobsCreateNoHooks(r *rig) {
 	same(r, "hooks", r.newHooks(), nil)
 }
 
-// A hook stores no name for another user.
+// A hook does not make the store record Hooks.Owner for another user.
 func hookNamesNoOtherUser(r *rig) {
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{MakeHooks: hooksOf, UID: 7, Owner: "hooks"}))
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store has no name for the user of this job

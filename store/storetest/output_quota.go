@@ -327,7 +327,7 @@ func newOutputReplacesOlderOutputs(r *rig) {
 	}
 }
 
-// An output removes no older output if it would need the space of too many.
+// An output is not stored if it would replace too many older outputs. None of these is removed.
 func outputReplacesNoneIfTooManyAreNeeded(r *rig) {
 	const n = store.MaxRemovedTotal + 1
 	r.runManyWithOutput(1, n)
@@ -340,7 +340,7 @@ func outputReplacesNoneIfTooManyAreNeeded(r *rig) {
 	same(r, "output that replaces one less", j.OutputBytes, int64(100*n))
 }
 
-// Each attempt of a large report can remove some older outputs.
+// Each of many attempts in one report can replace some older outputs.
 func largeReportMakesRoom(r *rig) {
 	needs := []int{store.MaxRemovedTotal, store.MaxRemovedEach, store.MaxRemovedEach + 1, store.MaxRemovedEach}
 	r.runManyWithOutput(1, store.MaxRemovedTotal+3*store.MaxRemovedEach)

@@ -305,11 +305,11 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 			w.rng.IntN(4),
 			Period: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
-	// A job gets at most one resource. A job that lacks units of several resources holds back other jobs at
-	// only one of these, and the stores may choose different ones.
+	// A job gets at most one resource. A job that lacks units of several resources holds back other jobs at only
+	// one of these resources, and the stores may choose different ones.
 	if w.rng.IntN(2) == 0 {
-		// If users take turns, a job that needs several units holds back others once a claim has found that
-		// it is its user's next job. The stores may find that at different times, so it needs only one unit.
+		// If users take turns, a job that needs several units holds back others once a claim finds that the job
+		// is its user's next one. The stores may find this at different times, so a job needs only one unit.
 		n := 1
 		if w.order == byArrival {
 			n += w.rng.IntN(3)
@@ -419,7 +419,7 @@ func (w *pairWalk) exchange() {
 		}
 	}
 	w.leasedSeqs = stillLeased
-	for range maxExtraClaims { // an engine that checks many jobs without room may need several claims
+	for range maxExtraClaims { // an engine that finds many jobs that cannot start may need several claims
 		if len(got.Jobs) >= len(want.Jobs) {
 			break
 		}
@@ -430,7 +430,7 @@ func (w *pairWalk) exchange() {
 		got.Jobs = append(got.Jobs, more.Jobs...)
 	}
 	w.compareClaims(got.Jobs, want.Jobs, engine.WantedJobs)
-	// If a job has ended, other jobs may be able to start after the claim. Then do not check the wait reasons.
+	// Do not check the wait reasons if a job has ended or changed, because other jobs may then be able to start.
 	if len(want.Jobs) < engine.WantedJobs && len(w.seqs) > 0 && len(engine.Settlements)+len(engine.Changes) == 0 &&
 		!w.Failed() {
 		w.checkWaitReasons(w.seqs[w.rng.IntN(len(w.seqs))])
@@ -496,7 +496,7 @@ func (w *pairWalk) checkWaitReasons(seq int64) {
 		return all[seq], err
 	})
 	runnable := j.State.Runnable() && !slices.Contains(w.leasedSeqs, seq)
-	// If a job is not due, only a pause of its queue counts as a reason.
+	// A job that is not due has a wait reason only if its queue is paused.
 	timed := runnable && j.DueAt > w.model.Now()
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {
 		w.Errorf("step %d: job %d is %s; its obstacles are %v in the engine and %v in the model", w.step, seq,

@@ -80,7 +80,7 @@ func pauseEnds(r *rig) {
 	}
 }
 
-// A change of a setting can be recorded as another kind of event.
+// SetSetting can record an event of another kind than EventSettingChanged.
 func settingEventKind(r *rig) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.s.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, UID: uid, Kind: kind}))

@@ -339,7 +339,7 @@ func retriedParentRevivesNoKeyConflict(r *rig) {
 	r.checkState("no other job has the unique key", child, queue.Blocked, "")
 }
 
-// A job that is cancelled by its enqueue does not keep its unique key.
+// A job that is cancelled while it is enqueued does not keep its unique key.
 func uniqueCancelledByEnqueue(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))

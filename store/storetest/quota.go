@@ -190,7 +190,7 @@ func limitedJobsKeepOrder(r *rig) {
 	same(r, "the lower-ranked job", seqs(r.claim(9)), []int64{low.Seq})
 	r.settle(r.get(low.ID), exited(0))
 
-	// No claim has considered the jobs of user 1 for a while. Now one of them can start.
+	// User 1 had no waiting jobs during the last claims. Of these new jobs, one can start.
 	jobs := r.enqueueAndGet(draft(withUID(1), withPriority(1)), draft(withUID(1), withPriority(2)),
 		draft(withUID(1), withPriority(3)), draft(withUID(1), withPriority(2)))
 	same(r, "the best-ranked job", seqs(r.claim(9)), []int64{jobs[2].Seq})
@@ -232,7 +232,7 @@ func awaitReturnsBelowUserLimit(r *rig) {
 	for _, c := range []struct {
 		name string
 		do   func(claimed queue.Job)
-		want int // number of the two jobs that are claimed
+		want int // how many of the two jobs are claimed
 	}{
 		{"an end", func(j queue.Job) { r.settle(j, exited(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.settle(j, exited(1)) }, 1},

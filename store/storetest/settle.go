@@ -228,8 +228,8 @@ func disownedAtItsStart(r *rig) {
 }
 
 // If an attempt cannot start because of a shortage, the store counts the job's consecutive shortages. Each one
-// makes the job wait longer, and the last one fails it. The count returns to zero when an attempt has started
-// or a user retries the job.
+// makes the job wait longer. One after queue.MaxShortages of them is a failure. The count returns to zero when
+// an attempt has started or a user retries the job.
 func shortagesCounted(r *rig) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {

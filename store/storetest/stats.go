@@ -108,7 +108,7 @@ func attemptsAreCounted(r *rig) {
 		first)
 }
 
-// Waiting times begin when a job is due, and only started attempts count.
+// A waiting time begins when the job is due. It counts only if the attempt starts.
 func waitsAreFromDue(r *rig) {
 	began := r.advanceTo(store.Hour)
 	r.enqueueOne(withDelay(time.Minute))
@@ -201,7 +201,7 @@ func statsGrainsAgree(r *rig) {
 	same(r, "statistics by day, three years later", r.sumStats(store.StatsFilter{Since: began}), store.AttemptStatistics{})
 }
 
-// Ends recorded after the clock was set back count in every grain.
+// Attempts after a clock was set back count in every grain (minute, hour and day).
 func statsAfterClockSetBack(r *rig) {
 	began := r.advanceTo(store.Day)
 	r.runJob(exited(0))
@@ -226,7 +226,7 @@ func statsAfterClockSetBack(r *rig) {
 		Grain: store.Day}).Started, 3)
 }
 
-// A range consists of whole periods of the finest grain that is kept.
+// A range consists of whole periods of the shortest kind that is still stored.
 func statsRangesAreWhole(r *rig) {
 	now := r.advanceTo(store.Day).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
 	r.advance(time.Duration(now-r.s.Now()) * time.Millisecond)
@@ -244,7 +244,7 @@ func statsRangesAreWhole(r *rig) {
 		Since: store.Minute.PeriodStart(earlier(now, 48*time.Hour)), Until: earlier(now, time.Hour).Add(40 * time.Second)})
 }
 
-// A minute names MaxNamedQueues queues, and queues with settings.
+// The statistics of a minute name MaxNamedQueues queues, and also all queues with settings.
 func statsQueuesAreBounded(r *rig) {
 	r.advanceTo(store.Hour)
 	r.must(r.s.SetQueue(r.Context(), "zz", store.QueueRule{Weight: 2}))

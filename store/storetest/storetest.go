@@ -212,8 +212,8 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed returns the jobs in before as they must be after a claim. They get the fences (lease numbers) of
-// the claimed jobs, which must be higher than before.
+// asClaimed returns the jobs in the list before as they must be after a claim. They get the fences (lease
+// numbers) of the claimed jobs, which must be higher.
 func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
 	before = slices.Clone(before)

@@ -155,7 +155,7 @@ func turnsWithinPriority(r *rig) {
 	same(r, "users", r.claimUsers(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
 }
 
-// A better rank gained by waiting precedes turns.
+// A better rank, gained by waiting, has precedence over turns.
 func ageingPrecedesTurns(r *rig) {
 	old := r.enqueueFor(3, 1, withPriority(4))
 	r.advance(2 * time.Minute) // two minutes of waiting are worth two points of priority, so the old job now ranks first
