@@ -59,8 +59,8 @@ func (b startedProcess) stat(t *testing.T) []string {
 	return strings.Fields(rest)
 }
 
-// createAccountRunner creates and locks the directory of a runner that has switched to uid 1. The running
-// table in that directory lists the process self as the runner, and the processes in jobs as its jobs.
+// createAccountRunner creates and locks the directory of a runner that has switched to uid 1. The running table in
+// that directory names self as the process of the runner, and lists the processes in jobs as its jobs.
 func createAccountRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
 	t.Helper()
 	dir = filepath.Join(base, rundir.AccountDirPrefix+"daemon", "1.a")

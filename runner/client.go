@@ -53,9 +53,9 @@ func IsAlive(dir string) (bool, error) {
 	return rundir.IsLockHeld(filepath.Join(dir, rundir.LockFileName))
 }
 
-// Connect connects to the living runner in a directory. epoch is the number of this service start. From then
-// on the runner rejects frames of earlier service starts. Connect waits for the runner's answer, at most for
-// helloTimeout.
+// Connect connects to the living runner in a directory. epoch is the number of this service start. After this
+// connection, the runner rejects frames of earlier service starts. Connect waits for the runner's answer, at most
+// for helloTimeout.
 func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := rundir.Dial(filepath.Join(dir, rundir.SocketFileName))
 	if err != nil {
@@ -168,8 +168,8 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	return err
 }
 
-// maxUnsentBytes bounds the bytes that are queued for a runner that does not read. Beyond it, the
-// connection is closed.
+// maxUnsentBytes bounds the bytes that are queued for a runner that does not read. If more bytes are queued, Send
+// closes the connection.
 const maxUnsentBytes = 64 << 20
 
 // Send sends frames together and in order. It never blocks. If the runner is gone or does not read, Run
@@ -225,9 +225,10 @@ func request[T wire.Exchange](
 	}
 }
 
-// ReadOutput reads the output of an attempt that follows the position cursor (see output.Cursor). If there is
-// no such output yet and stop is not nil, ReadOutput waits for it. AttemptGone in the reply means that the
-// runner does not have this attempt. ReadOutput returns ErrNoReply if the connection ends or stop is closed.
+// ReadOutput reads output of an attempt, starting at the position cursor (see output.Cursor). If there is no output
+// after this position yet and the channel stop is not nil, ReadOutput waits for output. AttemptGone in the reply
+// means that the runner does not have this attempt. ReadOutput returns ErrNoReply if the connection ends or stop is
+// closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
 	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
 	return request[*wire.ReadOutputReply](ctx, c, stop, &wire.ReadOutput{Lease: l, Cursor: cursor, Wait: stop != nil})
@@ -249,9 +250,9 @@ func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (type
 	return *t, nil
 }
 
-// Pause freezes a running attempt if on is true, and otherwise resumes it. It returns how many of the
-// attempt's processes are not yet frozen or resumed. It returns ErrAttemptEnding if the runner does not run
-// the attempt or is ending it, and ErrNoReply if the connection ends.
+// Pause freezes a running attempt if the parameter on is true, and otherwise resumes it. It returns how many of the
+// attempt's processes are not yet frozen or resumed. It returns ErrAttemptEnding if the runner does not run the
+// attempt or is ending it, and ErrNoReply if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
 	paused, err := request[*wire.PauseReply](ctx, c, nil, &wire.Pause{Lease: l, Paused: on})
 	switch {
@@ -263,8 +264,8 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged in
 	return int(max(paused.UnchangedProcesses, 0)), nil
 }
 
-// PurgeOutputs makes the runner delete the output files that refs name, and waits for its answer. A file
-// that the runner cannot delete is not an error.
+// PurgeOutputs makes the runner delete the output files named in refs, and waits for its answer. A file that the
+// runner cannot delete is not an error.
 func (c *Client) PurgeOutputs(ctx context.Context, refs []string) error {
 	if _, err := request[*wire.PurgeOutputsReply](ctx, c, nil, &wire.PurgeOutputs{Refs: refs}); err != nil {
 		return fmt.Errorf("cannot delete output files: %w", err)

@@ -17,8 +17,8 @@ import (
 type RecoveryResult struct {
 	Results         []*wire.Result
 	RunningAttempts []wire.Attempt
-	// SameBoot reports whether the machine has not rebooted since the runner started. It is also true
-	// if the runner's boot ID is missing.
+	// SameBoot means that the machine has not rebooted since the runner started. It is also true if the runner's
+	// boot ID is missing.
 	SameBoot bool
 	// FilesDamaged means that the runner's files may be incomplete, so that they may lack attempts that the
 	// runner has started. It is also true after a reboot, since a power cut may have damaged the files.
@@ -62,9 +62,9 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helpe
 	return r, nil
 }
 
-// UnacknowledgedLeases lists the running attempts of the runner in dir, and its ended attempts whose
-// results no service has acknowledged. It changes nothing. For a dead runner, the list may also contain
-// attempts whose results were acknowledged.
+// UnacknowledgedLeases lists the running attempts of the runner in dir, and its ended attempts whose results no
+// service has acknowledged. It changes nothing. alive reports whether the runner is alive. For a dead runner, the
+// list may also contain attempts whose results were acknowledged.
 func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error) {
 	if alive, err = IsAlive(dir); err != nil || alive {
 		if err == nil {
@@ -149,9 +149,8 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	return *r, nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory. Before the call, the results and output in it must be
-// stored. helper is a living runner with the rights to remove the directory. If helper is nil, this process
-// removes it.
+// RemoveDeadRunner removes a dead runner's directory. The caller must first store the results and the output in it.
+// helper is a living runner with the rights to remove the directory. If helper is nil, this process removes it.
 func RemoveDeadRunner(dir string, helper *Client) error {
 	if helper == nil {
 		return rundir.RemoveDeadRunner(dir)

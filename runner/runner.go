@@ -17,13 +17,13 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// OutputPath returns the path of an output file below a directory that contains runners. ref is a name
-// returned by OutputRef.
+// OutputPath returns the path of an output file below root, a directory that contains runners' directories. ref is
+// a name returned by OutputRef.
 func OutputPath(root, ref string) string { return filepath.Join(root, rundir.OutputsDirName, ref) }
 
-// OutputSize returns the size of an output file in bytes, or 0 if the file is missing. Jobs can write to
-// the file of a runner that has switched to their account. So OutputSize returns at most the largest size
-// that is possible with limit bytes of output per stream.
+// OutputSize returns the size of an output file in bytes, or 0 if the file is missing. Jobs can write to the file
+// of a runner that has switched to their account. So OutputSize returns at most the largest size that is possible
+// if each stream keeps at most limit bytes of output.
 func OutputSize(root, ref string, limit int64) int64 {
 	info, err := os.Lstat(OutputPath(root, ref))
 	if err != nil || !info.Mode().IsRegular() {
@@ -64,7 +64,8 @@ func IsOutputRef(ref string) bool {
 	return ref != "" && strings.Trim(ref, "0123456789-") == ""
 }
 
-// RemoveOutputs deletes the output files that refs name, below root. It ignores errors and invalid names.
+// RemoveOutputs deletes the output files named in refs, below the directory root. It ignores errors and invalid
+// names.
 func RemoveOutputs(root string, refs []string) {
 	for _, ref := range refs {
 		if IsOutputRef(ref) {

@@ -59,9 +59,9 @@ func (l Location) ReopenLogs() {
 	}
 }
 
-// NewCommand returns the command that starts this program again as a runner or as the launcher. argv is the
-// start of its command line; args follow. The new process outlives this process, so it gets none of the
-// descriptors that this process has inherited.
+// NewCommand returns the command that starts this program again as a runner or as the launcher. The command line
+// consists of argv and args. The new process outlives this process, so it gets none of the descriptors that this
+// process has inherited.
 func NewCommand(argv []string, args ...string) *exec.Cmd {
 	cleanstart.CloseOnExec() // if this fails, the new process inherits the descriptors
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], args...)...)
@@ -70,8 +70,8 @@ func NewCommand(argv []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startAndAwaitReady starts a runner, waits until it calls ReportReady, and returns the name of its
-// directory. When the runner has ended, startAndAwaitReady calls onExit.
+// startAndAwaitReady starts a runner, waits until it calls ReportReady, and returns the name of its directory. When
+// the runner has ended, startAndAwaitReady calls onExit.
 func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (name string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
@@ -90,7 +90,7 @@ func startAndAwaitReady(cmd *exec.Cmd, onExit func()) (name string, err error) {
 	}()
 	ready.SetReadDeadline(time.Now().Add(StartTimeout))
 	if name, err = readReadyReply(ready); err != nil {
-		cmd.Process.Kill() // the caller does not know this runner, so it must not be ready later
+		cmd.Process.Kill() // end the runner, because the caller does not know its name
 	}
 	return name, err
 }

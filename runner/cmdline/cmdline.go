@@ -10,8 +10,8 @@ import (
 	"unicode/utf16"
 )
 
-// maxCommandLine is the maximum length of a command line on Windows, and maxCmdExeLine that of one for
-// cmd.exe. Both are in UTF-16 code units.
+// maxCommandLine is the maximum length of a command line on Windows. maxCmdExeLine is the maximum length of a
+// command line for cmd.exe. Both are in UTF-16 code units.
 const (
 	maxCommandLine = 32_766
 	maxCmdExeLine  = 8_191

@@ -113,7 +113,7 @@ func (a *attempt) killLocked(cause int, grace time.Duration) {
 // cookie returns the attempt's cookie, a marker that every process of the attempt has in its environment.
 func (s *server) cookie(a *attempt) string { return runner.CookieOf(s.dir.name, leaseOf(a)) }
 
-// wireAttempt returns the description of an attempt that the runner sends in frames.
+// wireAttempt describes an attempt in the form that frames contain.
 func wireAttempt(a *attempt) wire.Attempt {
 	return wire.Attempt{Lease: leaseOf(a), Slot: a.slot, PID: int64(a.pid), StartedAtMillis: a.startedAtMillis}
 }

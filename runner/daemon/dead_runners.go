@@ -31,7 +31,7 @@ func (s *server) recover(c *conn, f *wire.Recover) {
 	c.SendFrames(&answer)
 }
 
-// removeDeadRunner removes the directory of a dead runner, given its name. It logs an error.
+// removeDeadRunner removes the directory of a dead runner, given its name. If this fails, it logs the error.
 func (s *server) removeDeadRunner(name string) {
 	dir, err := s.deadRunnerDir(name)
 	if err == nil {

@@ -91,7 +91,7 @@ func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Resu
 	return nil
 }
 
-// failedStartResult returns the result of an attempt whose command was not started because of a problem.
+// failedStartResult returns the result of an attempt whose command was not started. problem is the reason.
 func failedStartResult(exitCode int64, problem string) *process.Result {
 	now := time.Now()
 	return &process.Result{StartedAt: now, EndedAt: now, ExitCode: exitCode, Error: problem}
@@ -114,8 +114,8 @@ func (s *server) setAccount(c *process.Command, uid int64) error {
 	return nil
 }
 
-// credentialPrefix is the start of the reference to a secret that is a systemd credential. Any other
-// reference is the path of a file.
+// credentialPrefix begins the text after NAME= if a secret is a systemd credential. Any other text is the path of a
+// file.
 const credentialPrefix = "credential:"
 
 // readSecrets returns the secret environment variables of an attempt, whose values the service does not

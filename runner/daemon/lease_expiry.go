@@ -95,7 +95,7 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 // of the runner. watchdogKillDelay is less than half of the shortest time between these two ends.
 const watchdogKillDelay = 150 * time.Millisecond
 
-// armWatchdogLocked sets the time at which the watchdog kills this process if it hangs.
+// armWatchdogLocked sets the time at which the watchdog kills this process if this process hangs.
 func (l *leaseTerm) armWatchdogLocked() {
 	l.watchdog.SetDeadline(runner.TimeSinceBoot() + max(l.remainingLocked(), 0) + watchdogKillDelay)
 }

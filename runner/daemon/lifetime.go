@@ -86,28 +86,28 @@ func (s *server) stopAll(grace time.Duration) {
 // successive calls that return true.
 const unwantedInterval = 2 * time.Second
 
-// watchServiceUnit closes the channel stopped once the operating system has stopped the service permanently.
-// It checks this only while no service is connected: a service that was not running when it was stopped could
-// not send Shutdown to the runner.
+// watchServiceUnit closes the channel stopped once the operating system has stopped the service permanently. It
+// checks this only while no service is connected, because a service that is running when it is stopped sends
+// Shutdown to the runner.
 func (s *server) watchServiceUnit(stopped chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	count := 0 // number of successive calls of IsUnwanted that returned true
-	s.link.unitTimer = time.AfterFunc(unwantedInterval, func() {
+	s.link.unwantedTimer = time.AfterFunc(unwantedInterval, func() {
 		isUnwanted := s.isDisconnected() && s.IsUnwanted()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if count++; !isUnwanted {
 			count = 0
 		}
-		if s.link.unitTimer == nil { // two calls of this function overlapped, and the other one has closed stopped
+		if s.link.unwantedTimer == nil { // two calls of this function overlapped, and the other one has closed stopped
 			return
 		}
 		if count == 2 {
-			s.link.unitTimer = nil // otherwise disconnectLocked could start the timer again
+			s.link.unwantedTimer = nil // otherwise disconnectLocked could start the timer again
 			close(stopped)
 		} else if s.link.conn == nil && s.life.phase != phaseEnded {
-			s.link.unitTimer.Reset(unwantedInterval)
+			s.link.unwantedTimer.Reset(unwantedInterval)
 		}
 	})
 }
@@ -137,9 +137,10 @@ const (
 	housekeepInterval = 30 * time.Second
 )
 
-// housekeep performs periodic work every housekeepInterval: it reaps ended orphans (processes of jobs whose
-// parent has ended), cleans up, and ends a runner that has been idle for idleExitDelay. If an attempt may
-// have left orphans, housekeep reaps them without waiting for the next round.
+// housekeep performs periodic work every housekeepInterval: it reaps ended orphans (processes of jobs whose parent
+// has ended), removes unused control groups and leftover private directories, calls retryJournal, and ends a runner
+// that has been idle for idleExitDelay. If an attempt may have left orphans, housekeep reaps them without waiting
+// for the next round.
 func (s *server) housekeep() {
 	tick := time.NewTicker(housekeepInterval)
 	defer tick.Stop()

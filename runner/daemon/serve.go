@@ -50,14 +50,14 @@ type server struct {
 	goroutines   sync.WaitGroup // workers and the goroutines that they have started
 	workDirCount atomic.Int64   // number of names given to private directories until now
 
-	warnedUnenforced sync.Once // logs once that limits are not enforced
-	warnedUnbounded  sync.Once // logs once that the runner's own memory is not limited
+	warnedUnenforced sync.Once // used to log once that limits are not enforced
+	warnedUnbounded  sync.Once // used to log once that the runner's own memory is not limited
 
 	mu               sync.Mutex
 	life             lifetime
 	link             serviceLink
 	attempts         map[wire.Lease]*attempt
-	waitingAttempts  []*attempt     // attempts that no worker has taken, in the order of their starts
+	waitingAttempts  []*attempt     // attempts that no worker has taken, in the order in which they will start
 	unjournaledCount int            // number of attempts in phase unjournaled
 	stuckAttempts    []wire.Attempt // ended attempts with processes that SIGKILL did not end; each keeps its slot
 	slots            slotUses

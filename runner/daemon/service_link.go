@@ -13,11 +13,11 @@ import (
 type serviceLink struct {
 	epoch int64 // highest epoch of a service that has connected; 0 before the first connection
 	conn  *conn // connection to the service with the newest epoch; nil while no service is connected
-	// unitTimer runs the check of IsUnwanted while no service is connected. It is nil if Options.IsUnwanted is
-	// nil, and once the service was found to be stopped for good.
-	unitTimer   *time.Timer
-	lastBusyAt  time.Time     // when the runner last had a service or a running attempt
-	settleDelay time.Duration // how long results are gathered before they are sent; set by a Setup frame
+	// unwantedTimer calls IsUnwanted while no service is connected. It is nil if Options.IsUnwanted is nil, and
+	// once the runner knows that the service was stopped permanently.
+	unwantedTimer *time.Timer
+	lastBusyAt    time.Time     // when the runner last had a service or a running attempt
+	settleDelay   time.Duration // how long results are gathered before they are sent; set by a Setup frame
 	// stopTimeout is how long running attempts may continue when the operating system ends the runner
 	// while no service is connected. A Setup frame sets it.
 	stopTimeout time.Duration
@@ -38,8 +38,8 @@ func (l *serviceLink) disconnectLocked(c *conn) bool {
 		return false
 	}
 	l.conn, l.lastBusyAt = nil, time.Now()
-	if l.unitTimer != nil {
-		l.unitTimer.Reset(unwantedInterval)
+	if l.unwantedTimer != nil {
+		l.unwantedTimer.Reset(unwantedInterval)
 	}
 	return true
 }

@@ -91,8 +91,8 @@ func resultCause(r *process.Result) int64 {
 	return 0
 }
 
-// retryJournal writes those results to the journal that could not be written earlier, for example because the
-// disk was full.
+// retryJournal writes to the journal the results that could not be written earlier, for example because the disk
+// was full.
 func (s *server) retryJournal() {
 	s.mu.Lock()
 	var list []*attempt

@@ -26,8 +26,8 @@ const maxResultNesting = 24
 // its result.
 const resultName = "result.json"
 
-// workspace is the workspace of one attempt: its private directory, and what the attempt reports
-// through it (a result and its progress).
+// workspace is the private directory of one attempt, and what the attempt reports through it: a result and its
+// progress.
 type workspace struct {
 	server      *server
 	attempt     *attempt
@@ -115,8 +115,8 @@ func (ws *workspace) collectReports(r *process.Result) {
 	f.lastEnd = r.EndedAt
 }
 
-// readResultFile reads the result that an attempt wrote. It returns nil if the attempt wrote none. If the
-// result is invalid, it returns nil and the reason as problem.
+// readResultFile reads the result that an attempt wrote. It returns nil if the attempt wrote none. If the result is
+// invalid, value is nil and problem is the reason.
 func readResultFile(f *workDir, masks [][]byte) (value []byte, problem string) {
 	raw, err := f.Read(resultName, queue.MaxResultBytes)
 	switch {

@@ -91,8 +91,8 @@ func readRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 	return runner.ParseSpawnRequest(strings.TrimSuffix(line, "\n"))
 }
 
-// prepareOwnAccountRunner prepares a runner that keeps the account of this process. This must be the
-// service's account.
+// prepareOwnAccountRunner prepares a runner that keeps the account of this process. It returns an error if this is
+// not the service's account.
 func (g *AcceptedRequest) prepareOwnAccountRunner(request runner.SpawnRequest, delegated bool) error {
 	switch {
 	case g.ServiceUID != os.Geteuid():

@@ -16,7 +16,7 @@ import (
 // policyCache contains the policy that was read last, or nil.
 type policyCache = atomic.Pointer[cachedPolicy]
 
-// cachedPolicy is a policy and the stamp that its file had just before the file was read.
+// cachedPolicy is a policy, and the FileStamp of its file just before the file was read.
 type cachedPolicy struct {
 	policy
 	stamp accounts.FileStamp

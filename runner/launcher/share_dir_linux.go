@@ -39,8 +39,8 @@ func createSharedDir(path string, uid, gid int, mode os.FileMode) error {
 	return nil
 }
 
-// rootDirMode is the mode of the runners' directory, which also contains the directories of accounts.
-// accountDirMode is the mode of the directory of an account's runners.
+// rootDirMode is the mode of the runners' directory, which also contains the directories for the runners of
+// accounts. accountDirMode is the mode of the directory of an account's runners.
 const (
 	rootDirMode    = 0o751
 	accountDirMode = 0o750

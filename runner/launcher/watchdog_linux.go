@@ -39,8 +39,8 @@ const startCheckInterval = 50 * time.Millisecond
 // because the whole machine was suspended between two checks.
 const maxCheckStep = 2 * startCheckInterval
 
-// deadlineCheckInterval is the longest time between two checks of the runner's deadline. If the watchdog
-// could not check for twice this time, it ignores the deadline.
+// deadlineCheckInterval is the longest time between two checks of the runner's deadline. If two checks were more
+// than twice this time apart, the watchdog itself was stopped, and it ignores the deadline.
 const deadlineCheckInterval = time.Second
 
 // watchdogRestartDelay is the pause before a watchdog that ended is started again.

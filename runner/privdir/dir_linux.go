@@ -11,10 +11,9 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// Dir creates a private directory and a FIFO next to it, for one command after another. Both belong to the
-// account that the command runs as. The command writes progress notes to the FIFO. Only the account of this
-// process may be able to create, rename or remove files in the parent directory. One goroutine at a time
-// may use a Dir.
+// Dir creates a private directory and a FIFO next to it, for one command after another. Both belong to the account
+// that the command runs as. The command writes progress notes to the FIFO. The caller must ensure that no other
+// account can create, rename or remove files in the parent directory. One goroutine at a time may use a Dir.
 //
 // If a command has not used its directory, the next command of the same account gets the same directory.
 // One system call is enough to check this, because any use changes the directory's times. See
@@ -23,8 +22,8 @@ type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the FIFO
 
-	base       string // start of the paths of all directories and FIFOs
-	nameSuffix int    // number of names that are not used again, because an earlier directory or FIFO still has them
+	base       string // prefix of the paths of all directories and FIFOs
+	nameSuffix int    // number in the current names; 0 means none; grows if an old directory or FIFO has the name
 	owner      *runas.Identity
 	isOpen     bool
 	dirFD      int // descriptor of the directory
@@ -38,8 +37,8 @@ type Dir struct {
 // New returns a Dir that has no directory yet. The paths of all its directories and FIFOs begin with base.
 func New(base string) *Dir { return &Dir{base: base, dirFD: -1, fifoFD: -1} }
 
-// Open ensures that an empty directory exists for a command that runs as owner. If owner is nil, the command
-// runs as the account of this process.
+// Open ensures that an empty directory exists for a command that runs as the account owner. If owner is nil, the
+// command runs as the account of this process.
 func (d *Dir) Open(owner *runas.Identity) (err error) {
 	d.progressRead = false
 	if !sameFileRights(d.owner, owner) {

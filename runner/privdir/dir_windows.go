@@ -17,8 +17,8 @@ type Dir struct {
 	Path         string // path of the directory while it is open
 	ProgressPath string // path of the file for progress notes
 
-	base             string // start of the paths of all directories and files
-	nameSuffix       int    // number of names that are not used again, because an earlier directory or file still has them
+	base             string // prefix of the paths of all directories and files
+	nameSuffix       int    // number in the current names; 0 means none; grows if an old directory or file has the name
 	isOpen           bool
 	lastProgressFile progressFileState
 }

@@ -23,10 +23,9 @@ const (
 // errNotAllRemoved means that a step has ended before everything was removed.
 var errNotAllRemoved = errors.New("not everything is removed yet")
 
-// RemoveSome does one step of the removal of a directory, with the rights of the account that owns the
-// directory. Only the account of this process may be able to change the parent directory. RemoveSome
-// follows no link and enters no mounted file system. more means that something is left. err means that
-// something cannot be removed.
+// RemoveSome does one step of the removal of a directory, with the rights of the account that owns the directory.
+// The caller must ensure that no other account can change the parent directory. RemoveSome follows no link and
+// enters no mounted file system. more means that something is left. err means that something cannot be removed.
 func RemoveSome(path string, owner *runas.Identity) (more bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -38,8 +37,8 @@ func RemoveSome(path string, owner *runas.Identity) (more bool, err error) {
 		return struct{}{}, r.emptyNamedDir(parent, name, 0)
 	})
 	if err == nil || errors.Is(err, errNotAllRemoved) {
-		// The directory itself is removed with the rights of this process, because only its account can change
-		// the parent directory.
+		// The directory itself is removed with the rights of this process, because only the account of this process
+		// can change the parent directory.
 		switch unix.Rmdir(path) {
 		case nil, unix.ENOENT:
 			return false, nil
@@ -68,7 +67,7 @@ func OwnerIdentity(path string) (*runas.Identity, error) {
 type removalStep struct {
 	deadline      time.Time
 	topFD         int // descriptor of the directory to remove
-	movedDirCount int // number of directories that were moved to the top because they were nested too deeply
+	movedDirCount int // number of directories that were moved into topFD, because they were nested too deeply
 }
 
 // emptyNamedDir removes the content of the directory called name in the directory parent.

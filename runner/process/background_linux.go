@@ -27,7 +27,7 @@ type sparedTree struct {
 	uid        uint32 // account of the command
 	cgroupPath string // directory of the control group; "" without a control group
 	cookie     string
-	procs      []procfs.Process // some of the processes; empty if there is a control group
+	procs      []procfs.Process // at most maxRecordedProcesses of the processes; empty if there is a control group
 }
 
 // maxRecordedProcesses limits how many processes of a spared tree without a control group are recorded.

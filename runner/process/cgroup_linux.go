@@ -257,7 +257,8 @@ func (c *Cgroups) Sweep() {
 	paths := c.abandonedPaths
 	c.abandonedPaths = nil
 	c.mu.Unlock()
-	kept := slices.DeleteFunc(paths, func(path string) bool { // without the lock, since workers wait for it
+	// Do not hold the lock here, because workers wait for it.
+	kept := slices.DeleteFunc(paths, func(path string) bool {
 		err := os.Remove(path)
 		return err == nil || errors.Is(err, fs.ErrNotExist)
 	})
@@ -273,7 +274,7 @@ func (c *cgroup) isEmpty() bool {
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
-// procs lists the living processes in the group and its subgroups, except the one with the pid in
+// procs lists the living processes in the group and its subgroups, except the process whose pid is the parameter
 // except.
 func (c *cgroup) procs(except int) (list []procfs.Process) {
 	if c.isEmpty() {

@@ -91,7 +91,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	b := &cgroup{path: dir, memoryEventsFD: memory}
 	for _, c := range []struct {
 		what string
-		// These numbers count since the group was created (cgroup-v2.rst). reached and killed are "oom" and
+		// These numbers are counts since the group was created (cgroup-v2.rst). reached and killed are "oom" and
 		// "oom_kill" in memory.events. ownReached is "oom" in memory.events.local.
 		reached, killed, ownReached int
 		want                        oomKills

@@ -117,7 +117,7 @@ func (r *run) recordOutOfMemory(kills oomKills) {
 	}
 }
 
-// notStartedReason returns the reason why a program never began.
+// notStartedReason returns the reason why the command's program never began.
 func (r *run) notStartedReason(signal unix.Signal) string {
 	limit := ExecTimeout
 	if r.limiter != nil {
@@ -131,7 +131,7 @@ func (r *run) notStartedReason(signal unix.Signal) string {
 		"kernel sent it, run: dmesg", r.command.Argv[0], queue.SignalText(int(signal)))
 }
 
-// isTreeGone reports whether all processes of the tree have ended. The main process has already ended. With
+// isTreeGone reports whether all processes of the tree have ended. Call it after the end of the main process. With
 // control groups, isTreeGone also reaps orphans that have ended.
 func (r *run) isTreeGone() bool {
 	none := hasNoOrphans()
@@ -146,7 +146,9 @@ func (r *run) isTreeGone() bool {
 }
 
 // remainingProcesses lists the living processes of the tree, except the main process.
-func (r *run) remainingProcesses() []procfs.Process { return r.worker.tree(r.pid, r.command.Cookie) }
+func (r *run) remainingProcesses() []procfs.Process {
+	return r.worker.treeProcesses(r.pid, r.command.Cookie)
+}
 
 // mayHaveOrphans reports whether orphans may belong to this tree: the run has no control group, and its user has
 // orphans whose tree is unknown.

@@ -52,10 +52,9 @@ func (r *run) finish() {
 	r.result.CPU, r.result.PeakRSSBytes = r.tree.usage()
 }
 
-// desktopHeapFull describes the most likely reason why a program ends with this status before it prints
-// anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs
-// of a session share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of
-// memory error").
+// desktopHeapFull describes the most likely reason why a program ends with the status 0xC0000142 before it prints
+// anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs of a session
+// share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of memory error").
 const desktopHeapFull = "the program could not start: it ended with 0xC0000142 and printed nothing, because the " +
 	"desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 

@@ -106,8 +106,8 @@ const (
 	cpuRateEnable       = 0x1
 	cpuRateHardCap      = 0x4
 	fullCPURate         = 10_000 // CPU rate of a job object that may use all processors of the machine
-	killedExitCode      = 1      // exit code of processes that are ended
-	firstListedPIDs     = 64     // number of processes for which the method pids has room at first
+	killedExitCode      = 1      // exit code of the processes that this process ends
+	initialPIDRoom      = 64     // number of processes for which the method pids has room at first
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
@@ -124,7 +124,7 @@ type tree struct {
 	messagePort   windows.Handle // receives messages about the memory limit; 0 without a limit
 	mainHandle    windows.Handle // handle of the main process; 0 before its start
 	pid           uint32         // pid of the main process
-	memoryRefused bool           // the memory limit has refused memory to a process
+	memoryRefused bool           // Windows has refused memory to a process because of the memory limit
 }
 
 // limitError adds to err the name of the limit that could not be set. It returns nil if err is nil.
@@ -257,8 +257,8 @@ func (t *tree) spare() error {
 	return t.setLimits()
 }
 
-// countOthers returns the number of living processes of the tree except the main process, and the pid of
-// the first of these.
+// countOthers returns the number of living processes of the tree except the main process, and the pid of the first
+// one.
 func (t *tree) countOthers() (count int, first uint32) {
 	// The handle of the main process is open, so its pid cannot be reused.
 	others := slices.DeleteFunc(t.pids(), func(pid uint32) bool { return pid == t.pid })

@@ -42,8 +42,7 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	}
 }
 
-// If another process holds a dead runner's job object, EndTrees finds the tree by its cookie and ends
-// it.
+// If another process has opened a dead runner's job object, EndTrees finds the tree by its cookie and ends it.
 func TestEndTrees(t *testing.T) {
 	dir := t.TempDir()
 	c := command(t, "tree", dir, "3")

@@ -120,8 +120,8 @@ func RunIfLimiter() {
 	if !slices.Equal(os.Args, limiterArgs) {
 		return
 	}
-	// Stay on one thread, because nice and no_new_privs are attributes of a thread. Execve keeps those
-	// of the thread that calls it.
+	// Stay on one thread, because nice and no_new_privs are attributes of a thread. Execve keeps the attributes of
+	// the thread that calls it.
 	runtime.LockOSThread()
 	unix.CloseOnExec(orderFD)
 	unix.CloseOnExec(reportFD)

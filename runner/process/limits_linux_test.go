@@ -26,7 +26,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	if err := CheckLimits(); err != nil {
 		t.Errorf("without a limit: %v", err)
 	}
-	restrict(t, unix.RLIMIT_AS, 1<<40)
+	setSoftLimit(t, unix.RLIMIT_AS, 1<<40)
 	if err := CheckLimits(); err != nil {
 		t.Errorf("with a large limit: %v", err)
 	}

@@ -31,16 +31,15 @@ const commandOOMScore = "200"
 
 // oomScores is the state with which this process changes its own oom_score_adj.
 var oomScores struct {
-	own []byte // this process's score between starts; nil if it never changes; set before the first command, like fd
-	fd  int
+	own []byte // this process's score between starts; nil if it never changes; set before the first command
+	fd  int    // descriptor of oom_score_adj; set before the first command
 
 	mu    sync.Mutex
-	forks int // starts under way; guarded by mu
+	forks int // number of forks under way; guarded by mu
 }
 
-// raiseOOMScore raises this process's score to that of commands while a command is being started. The caller
-// must call restore after the start. If several starts overlap, the score stays raised until the last one is
-// over.
+// raiseOOMScore raises this process's score to the score of commands while a command is being started. The caller
+// must call restore after the start. If several starts overlap, the score stays raised until the last one is over.
 func raiseOOMScore() (restore func()) {
 	if oomScores.own == nil {
 		return func() {}

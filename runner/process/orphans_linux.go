@@ -48,7 +48,7 @@ type orphanTable struct {
 	nextFork        int               // number of the next fork
 	forks           map[int]time.Time // start times of the forks under way, by their number
 	forksPaused     bool              // new forks must wait
-	forksChanged    sync.Cond         // forksPaused has changed, or the last fork under way has returned
+	forksChanged    sync.Cond         // broadcast when forksPaused changes and when the last fork under way returns
 	endedProcesses  map[int]zombie    // ended processes that may be the child of a fork under way, by pid
 }
 
@@ -147,9 +147,9 @@ func (o *orphanTable) reapAndList() (living, ignored []int) {
 	return living, ignored
 }
 
-// predatesForks reports whether an ended process existed before the oldest fork under way began. If not, it
-// records the process for the next call of reapAndList. before contains the records of the last call. The
-// caller holds mu.
+// predatesForks reports whether an ended process existed before the oldest fork under way began. If not, it records
+// the process for the next call of reapAndList. The parameter before contains the records of the last call of
+// reapAndList. The caller holds mu.
 func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool {
 	p, ok := procfs.Stat(pid)
 	z, known := before[pid]

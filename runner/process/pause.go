@@ -19,10 +19,10 @@ type pauseRequest struct {
 	callbacks  []func(unchanged int, ok bool) // callbacks that have not been called yet
 }
 
-// Pause freezes the whole tree of the running command and stops its timeouts or, if on is false, resumes
-// both. When this is done, callback is called, which must not block. unchanged is the number of processes
-// that still run after a freeze, or are still stopped after a resume. Run repeats a freeze until no process
-// runs. ok is false if the command has ended or is being ended; such a tree is not paused.
+// Pause freezes the whole tree of the running command and stops its timeouts. If the parameter on is false, Pause
+// resumes both. When this is done, callback is called. It must not block. unchanged is the number of processes that
+// still run after a freeze, or are still stopped after a resume. Run repeats a freeze until no process runs. ok is
+// false if the command has ended or is being ended; such a tree is not paused.
 func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,7 +40,7 @@ type pauseState struct {
 	startedAfter  time.Duration // time from the start of the command to the start of the current pause
 	pausedBefore  time.Duration // total length of earlier pauses
 	unfrozenCount int           // number of processes that still ran after the last freeze
-	retryAt       time.Time     // time of the next freeze; zero if no process still ran
+	retryAt       time.Time     // time of the next freeze; zero if the last freeze stopped all processes
 	retryDelay    time.Duration // current delay between two freezes
 }
 

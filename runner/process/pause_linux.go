@@ -16,9 +16,9 @@ import (
 // that are being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
 	requiredCalmScans = 2
-	// firstGroupScan is the number of the first scan, counted from 0, after which freezeTree signals whole
-	// process groups in addition to the main group. If processes still run at that time, they fork faster than
-	// signals to single processes can stop them.
+	// firstGroupScan is the number of a scan, counted from 0. After this scan and every later one, freezeTree also
+	// signals whole process groups other than the main group. If processes still run at that time, they fork faster
+	// than signals to single processes can stop them.
 	firstGroupScan = 2
 )
 
@@ -26,7 +26,7 @@ const (
 func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 	if b := r.worker.cgroup; b != nil && b.setFrozen(true) {
 		r.cgroupFrozen = true
-		for pause := time.Millisecond / 10; !b.isFrozen(true); pause = min(2*pause, 10*time.Millisecond) {
+		for pause := time.Millisecond / 10; !b.isFreezeDone(true); pause = min(2*pause, 10*time.Millisecond) {
 			if r.killRequested() || time.Now().After(deadline) {
 				active, _ := runningProcesses(b.procs(0), nil)
 				return max(1, len(active))
@@ -71,7 +71,7 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 	if b := r.worker.cgroup; r.cgroupFrozen && b != nil {
 		r.cgroupFrozen = false
 		b.setFrozen(false)
-		for pause := time.Millisecond / 10; !b.isFrozen(false) &&
+		for pause := time.Millisecond / 10; !b.isFreezeDone(false) &&
 			time.Now().Before(deadline); pause = min(2*pause, 10*time.Millisecond) {
 			time.Sleep(pause)
 		}
@@ -98,7 +98,7 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 }
 
 // scanTree lists the processes of the tree, including the main process. Without a control group, it scans all
-// processes of the machine for this, and returns them as seen.
+// processes of the machine for this, and returns them in the result seen.
 func (r *run) scanTree() (seen, tree []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if b := r.worker.cgroup; b != nil {
@@ -130,8 +130,8 @@ func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) 
 	return list, waiting
 }
 
-// exclusiveGroups returns the process groups of the processes in active. It omits groups that have a member
-// outside the tree. procs lists all processes of the machine.
+// exclusiveGroups returns the process groups of the processes in active. It omits groups that have a member outside
+// the tree. procs lists all processes of the machine.
 func exclusiveGroups(active, tree, procs []procfs.Process) (list []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
@@ -164,8 +164,9 @@ func (c *cgroup) setFrozen(on bool) bool {
 	return os.WriteFile(c.path+"/cgroup.freeze", []byte(value), 0) == nil
 }
 
-// isFrozen reports whether the group is frozen, if the argument frozen is true, or resumed, if it is false.
-func (c *cgroup) isFrozen(frozen bool) bool {
+// isFreezeDone reports whether a call of setFrozen has taken effect: the whole group is frozen if frozen is true,
+// and resumed otherwise.
+func (c *cgroup) isFreezeDone(frozen bool) bool {
 	var buf [64]byte
 	n, err := unix.Pread(c.eventsFD, buf[:], 0)
 	return err == nil && bytes.Contains(buf[:n], []byte("frozen 1")) == frozen

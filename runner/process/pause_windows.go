@@ -25,7 +25,7 @@ func (r *run) freezeTree(deadline time.Time) (stillRunning int) {
 			}
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
 			if err != nil {
-				if err != windows.ERROR_INVALID_PARAMETER { // this error means that the process has ended
+				if err != windows.ERROR_INVALID_PARAMETER { // ERROR_INVALID_PARAMETER means that the process has ended
 					stillRunning++
 				}
 				continue
@@ -63,7 +63,7 @@ func (r *run) thawTree(time.Time) (stillStopped int) {
 
 // pids lists the living processes of the tree, at most maxListedPIDs.
 func (t *tree) pids() (list []uint32) {
-	for room := firstListedPIDs; room <= maxListedPIDs; room *= 4 {
+	for room := initialPIDRoom; room <= maxListedPIDs; room *= 4 {
 		buf := make([]uintptr, 1+room) // the result begins with two 32-bit counts
 		err := t.systemCalls.queryJobInfo(t.jobHandle, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]),
 			uintptr(len(buf))*unsafe.Sizeof(buf[0]))

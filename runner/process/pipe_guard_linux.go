@@ -58,8 +58,8 @@ func (r *run) enforceWhileBlocked() {
 	r.blockTimer.Reset(blockedCheckInterval)
 }
 
-// pipeDeadline returns when leftover processes that keep a pipe locked get SIGKILL. The main process has
-// ended.
+// pipeDeadline returns when leftover processes that keep a pipe locked get SIGKILL. Call it after the end of the
+// main process.
 func (r *run) pipeDeadline(now time.Time) time.Time {
 	switch {
 	case !r.termAt.IsZero():

@@ -43,8 +43,8 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	all.Wait()
 }
 
-// commandWithNotes returns a command with a FIFO for its progress notes, which are discarded. The command
-// runs script with the shell. In the script, "$0" runs lockNotes with the argument when.
+// commandWithNotes returns a command with a FIFO for its progress notes, which are discarded. The command runs
+// script with the shell. In the script, "$0" runs lockNotes with the value of the parameter when.
 func commandWithNotes(t *testing.T, when, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
@@ -131,8 +131,8 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	}
 }
 
-// The output of an ended orphan is read even if its control group is already empty, but the orphan is not
-// reaped yet.
+// A run reads the output of an orphan that has ended but is not reaped yet, even if the control group is already
+// empty.
 func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

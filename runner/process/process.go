@@ -40,12 +40,12 @@ type Command struct {
 	Umask           int
 	Stdin           string        // content of standard input; "" means /dev/null
 	StdinFile       string        // if not "", the path of a regular file that is used instead of Stdin
-	TTY             bool          // use a new terminal for input and output; Stdin and StdinFile are ""
+	TTY             bool          // use a new terminal for input and output; Stdin and StdinFile are then ""
 	Timeout         time.Duration // 0 means no timeout
 	IdleTimeout     time.Duration // end the command after this time without output; 0 means never
 	KillAfter       time.Duration // grace period between SIGTERM and SIGKILL after a timeout
 	OutputGrace     time.Duration // how long leftover processes may live after the main process has ended
-	AllowBackground bool          // leftover processes may live on
+	AllowBackground bool          // do not end leftover processes
 	UnkillableAfter time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
 	Limits          TreeLimits    // limits of all processes of the tree together
 	ProcessLimits
@@ -82,15 +82,15 @@ type Secret struct {
 // TreeLimits are the limits that the kernel enforces for all processes of a command together; 0 means no
 // limit.
 type TreeLimits struct {
-	MemoryBytes int64   // bytes
+	MemoryBytes int64   // memory, in bytes
 	CPUs        float64 // CPU time per elapsed time, so 1.5 means one and a half processors
-	Tasks       int     // processes and threads that exist at the same time
+	Tasks       int     // number of processes and threads that exist at the same time
 }
 
 // ProcessLimits are the limits of each process of a command.
 type ProcessLimits struct {
 	Nice   int // nice value; 0 means the nice value of this process
-	NoFile int // limit of open files; 0 means the default
+	NoFile int // limit of open files; 0 means the default (on Linux, softFileLimit)
 	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
 	NoNewPrivileges bool
 }
@@ -120,7 +120,7 @@ type Result struct {
 	HeldByTracer  bool   // the main process has ended, but its tracer (ptrace) withholds the exit status
 	StuckPID      int    // first process that survives SIGKILL; 0 if none; AwaitStuck waits for all of them
 	CPU           time.Duration
-	PeakRSSBytes  int64 // bytes; 0 if unknown
+	PeakRSSBytes  int64 // peak memory of the largest process, in bytes; 0 if unknown
 	PeakTasks     int64 // most processes and threads at one time; 0 if unknown, for example if TreeLimits.Tasks is 0
 	Leftovers     int   // number of leftover processes that were ended
 	HasBackground bool  // leftover processes live on
@@ -195,8 +195,8 @@ var permanentErrors = []error{
 }
 
 // IsPermanent reports whether another attempt would get the same error. err is about a working directory, a
-// program, an input file or a secret. It is permanent if the file does not exist or cannot be used. A
-// failure of a disk or a server is not permanent.
+// program, an input file or a secret. The error is permanent if the file or directory does not exist or cannot be
+// used. A failure of a disk or a server is not permanent.
 func IsPermanent(err error) bool {
 	return errors.As(err, new(UnusableError)) ||
 		slices.ContainsFunc(permanentErrors, func(lasting error) bool { return errors.Is(err, lasting) })

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// environment returns a command's environment, sorted. If a name occurs several times, ignoring case, the
-// result contains only the last variable. If env lacks a variable that every program on Windows needs, the
-// result contains that of this process.
+// environment returns a command's environment, sorted. If a name occurs several times, ignoring case, the result
+// contains only the last variable. If env lacks a variable that every program on Windows needs, the result contains
+// the variable of this process.
 func environment(env []string, cookie string) []string {
 	last := map[string]string{}
 	name := func(e string) string {

@@ -36,7 +36,7 @@ func init() {
 		_, _, err := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXIT, 0, 0)
 		os.Stdout.WriteString(fmt.Sprintln("tracing: ", err != 0))
 	case "lock":
-		lock(1)
+		lockPipe(1)
 	case "note":
 		lockNotes(rest)
 	case "wait":
@@ -47,8 +47,8 @@ func init() {
 	}
 }
 
-// lock locks a pipe that contains data, by a splice from a socket that never has data.
-func lock(pipe int) {
+// lockPipe makes the kernel lock a pipe that contains data, by a splice from a socket that never has data.
+func lockPipe(pipe int) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	for err == nil {
 		if _, err = unix.Write(pipe, []byte("x")); err == nil {
@@ -82,5 +82,5 @@ func lockNotes(rest string) {
 		for parent := unix.Getppid(); unix.Getppid() == parent; time.Sleep(time.Millisecond) {
 		}
 	}
-	lock(fd)
+	lockPipe(fd)
 }

@@ -13,8 +13,8 @@ type runState struct {
 	command   *Command
 	result    *Result
 	startedAt time.Time
-	// lastOutput is the time of the last output, in nanoseconds on the clock of the method elapsed. The end of
-	// a pause moves it forward by the length of the pause.
+	// lastOutput is the value of the method elapsed at the last output, in nanoseconds. The end of a pause
+	// increases it by the length of the pause.
 	lastOutput       atomic.Int64
 	startReported    bool // OnStarted was called
 	pause            pauseState
@@ -25,7 +25,7 @@ type runState struct {
 	termAt      time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
 	killAt      time.Time // time to send SIGKILL, or on Windows to terminate the job object
 	killedAt    time.Time // time when the tree was first killed
-	graceEndsAt time.Time // time when leftover processes get SIGKILL or are ended
+	graceEndsAt time.Time // time when leftover processes get SIGKILL or, on Windows, are ended
 }
 
 // killRequest holds the request of the latest Kill.
@@ -35,11 +35,10 @@ type killRequest struct {
 	grace     time.Duration
 }
 
-// Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the grace
-// period, SIGKILL. The grace period applies to the whole tree, and continues if the main process ends
-// earlier. Kill returns true if it was called before Run saw the end of the command. The result then
-// contains cause, unless an earlier Kill has set another cause. A later Kill may shorten the grace period,
-// but does not change the cause.
+// Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the grace period,
+// SIGKILL. The grace period applies to the whole tree, and continues if the main process ends earlier. Kill returns
+// true if it was called before Run saw the end of the command. The result then contains cause, unless an earlier
+// Kill has set another cause. A later Kill may shorten the grace period, but does not change the cause.
 func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +53,7 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	return true
 }
 
-// Run starts a command and returns when its whole tree has ended.
+// Run starts a command and normally returns when its whole tree has ended.
 func (w *Worker) Run(c *Command) (result Result) {
 	result.ExitCode = -1
 	r := w.newRun(c, &result)
@@ -76,8 +75,8 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
-// AwaitStuck waits until the processes that the last Run could not end are gone, or stop is closed. Only
-// the goroutine that called Run may call it.
+// AwaitStuck waits until the processes that the last Run could not end are gone, or the channel stop is closed.
+// Only the goroutine that called Run may call it.
 func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; w.isStuck(); pause = min(2*pause, time.Second) {
 		select {
@@ -130,7 +129,7 @@ type fieldError struct {
 	lasting bool // another attempt would fail in the same way
 }
 
-// Error returns the name of the field and the reason.
+// Error returns the name of the job's field and the reason.
 func (e *fieldError) Error() string { return e.field + ": " + e.error.Error() }
 
 // Unwrap returns the reason.

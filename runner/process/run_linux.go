@@ -97,8 +97,8 @@ func (w *Worker) abandonCgroup() {
 	}
 }
 
-// tree lists the living processes of the running command's tree, except the main process with the pid main.
-func (w *Worker) tree(main int, cookie string) []procfs.Process {
+// treeProcesses lists the living processes of the running command's tree, except the main process with the pid main.
+func (w *Worker) treeProcesses(main int, cookie string) []procfs.Process {
 	w.mu.Lock()
 	b, uid := w.cgroup, w.uid
 	w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 			return
 		}
 		added := false
-		for _, p := range append([]procfs.Process{main}, w.tree(pid, cookie)...) {
+		for _, p := range append([]procfs.Process{main}, w.treeProcesses(pid, cookie)...) {
 			key := procfs.Process{PID: p.PID, StartTicks: p.StartTicks}
 			if signalled[key] {
 				continue
@@ -170,10 +170,10 @@ type run struct {
 	runState
 	path                  string          // path of the program; "" until it is found
 	pid                   int             // pid of the main process
-	pidfd                 int             // pidfd of the main process
+	pidfd                 int             // descriptor of the main process (pidfd_open(2))
 	pipes                 [2]int          // read ends for standard output and standard error; -1 after end of file
 	limiter               *limiterProcess // nil if the command needs none
-	writeEnds             [2]int          // write ends, kept open so that only output and the exit wake the poll
+	writeEnds             [2]int          // write ends; open while the main process runs, so poll(2) reports no end
 	forkedAt              time.Time       // time right before the main process was created
 	cgroupFrozen          bool            // the control group has frozen the tree
 	pipesEmpty            bool            // the pipes were empty at the last poll

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// shellProgram is the shell that runs scripts that name no interpreter. execvp(3) does the same.
+// shellProgram is the shell that runs scripts that name no interpreter. execvp(3) uses the same shell.
 const shellProgram = "/bin/sh"
 
 // scriptHeadBytes is how many bytes of a file the kernel reads to find its interpreter (BINPRM_BUF_SIZE).
@@ -111,8 +111,8 @@ func (r *run) checkInterpreters() error {
 	return nil
 }
 
-// checkExecutable returns the reason why the kernel cannot execute a file, regardless of its format, or
-// nil.
+// checkExecutable returns the reason why the kernel refuses to execute a file, or nil. It does not check the file's
+// format.
 func checkExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -77,7 +77,7 @@ func (r *run) start() bool {
 	return true
 }
 
-// execute starts the program. It runs a script without an interpreter with /bin/sh, as execvp(3) does.
+// execute starts the program. Like execvp(3), it uses /bin/sh to run a script that names no interpreter.
 func (r *run) execute(attr *syscall.ProcAttr) error {
 	path, argv := r.path, r.command.Argv
 	err := r.startProcess(path, argv, attr)

@@ -49,8 +49,8 @@ func (c *Command) output(t *testing.T) string {
 	return text.String()
 }
 
-// leasedProgram creates a copy of a program that cannot be opened until the test ends. This process
-// holds a lease on it and never releases it.
+// leasedProgram copies a program. The copy cannot be opened until the test ends, because this process keeps a file
+// lease (fcntl(2)) on it.
 func leasedProgram(t *testing.T, program string) (path string) {
 	t.Helper()
 	raw, err := os.ReadFile(program)
@@ -130,7 +130,7 @@ func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	defer other.Process.Kill()
 	w := NewWorker(nil)
 	defer w.Close()
-	restrict(t, unix.RLIMIT_NPROC, 0)
+	setSoftLimit(t, unix.RLIMIT_NPROC, 0)
 	c := command(t, "/bin/true")
 	c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	if r := w.Run(c); r.ExitCode != 126 || r.Shortage || !strings.Contains(r.Error, "resource temporarily unavailable") {
@@ -138,9 +138,9 @@ func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	}
 }
 
-// restrict sets a soft limit of this process. The previous limit returns when restore is called or
-// the test ends.
-func restrict(t *testing.T, resource int, n uint64) (restore func()) {
+// setSoftLimit sets a soft limit of this process. The function restore and the end of the test set the previous
+// limit again.
+func setSoftLimit(t *testing.T, resource int, n uint64) (restore func()) {
 	t.Helper()
 	var old unix.Rlimit
 	if err := unix.Getrlimit(resource, &old); err != nil {
@@ -174,7 +174,7 @@ func TestLackOfDescriptorsIsShortage(t *testing.T) {
 			t.Fatal(err)
 		}
 		unix.Close(free)
-		restore := restrict(t, unix.RLIMIT_NOFILE, uint64(free))
+		restore := setSoftLimit(t, unix.RLIMIT_NOFILE, uint64(free))
 		c = command(t, "/bin/cat")
 		c.StdinFile = file
 		r := w.Run(c)

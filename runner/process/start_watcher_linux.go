@@ -39,10 +39,9 @@ func NewStartWatcher(pid int) (*StartWatcher, error) {
 	return &StartWatcher{pid: pid, cmdline: string(cmdline)}, nil
 }
 
-// KillHungStarts checks the children that have not executed a program yet. It sends SIGKILL to a child
-// that is stopped by a signal, is traced, or has existed for the duration limit. Call it periodically. Each
-// call adds at most step to the age of a child. So a child does not seem to hang after the machine was
-// suspended.
+// KillHungStarts checks the children that have not executed a program yet. It sends SIGKILL to a child that is
+// stopped by a signal, is traced, or has existed for the duration limit. Call it periodically. Each call adds at
+// most the duration step to the age of a child. So a child does not seem to hang after the machine was suspended.
 func (s *StartWatcher) KillHungStarts(limit, step time.Duration) {
 	children := map[int]startingChild{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
@@ -57,8 +56,8 @@ func (s *StartWatcher) KillHungStarts(limit, step time.Duration) {
 	s.children = children
 }
 
-// checkChild checks one child that may have no program yet. It kills the child if it hangs, and otherwise
-// records it in children.
+// checkChild checks one child that may have no program yet. It kills the child if it hangs, and otherwise records
+// it in the map children.
 func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children map[int]startingChild) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -70,7 +69,8 @@ func (s *StartWatcher) checkChild(pid int, limit, step time.Duration, children m
 		return
 	}
 	cmdline, ok := procfs.ReadMemory(pid, func() string {
-		// Compare command lines, because an orphan of a job has another command line than this child's parent.
+		// A child that has no program yet has the same command line as its parent. An orphan of a job may have the
+		// same parent, but has another command line.
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return string(cmdline)
 	})

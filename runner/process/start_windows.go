@@ -172,9 +172,8 @@ func (r *run) commandLine(env []string) (path, line string, err error) {
 	return path, line, err
 }
 
-// memoryLimitError explains err, the error of starting a program, if the command's own memory limit has
-// caused it. It assumes that the limit is the cause if err means a lack of memory, but the machine has at
-// least as much free memory as the limit.
+// memoryLimitError explains err, the error of starting a program, if the command's own memory limit has caused it.
+// It assumes this if err means a lack of memory and the machine has at least as much free memory as the limit.
 func (r *run) memoryLimitError(err error) error {
 	if l := r.command.Limits.MemoryBytes; l > 0 && isAny(err, memoryErrors) &&
 		r.worker.systemCalls.freeMemory() >= uint64(l) {
@@ -311,9 +310,8 @@ func (r *run) recordStartFailure(err error) {
 	r.result.CannotStart, r.result.Error = IsPermanent(err), fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], err)
 }
 
-// shortageErrors lists the errors for a lack of processes, handles or kernel memory, and for internal
-// errors of Windows. None of them is the command's fault. memoryErrors lists the errors for a lack of
-// memory for a program.
+// shortageErrors lists the errors for a lack of processes, handles or kernel memory, and for internal errors of
+// Windows. None of them is the command's fault. memoryErrors lists the errors for too little memory for a program.
 var (
 	shortageErrors = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED,

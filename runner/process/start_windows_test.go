@@ -161,8 +161,8 @@ func TestCmdIsRejectedInNetworkDirectory(t *testing.T) {
 	}
 }
 
-// If a program ends because the desktop heap is full, and has printed nothing, the result has Shortage set.
-// If it has printed something, the same exit code is reported as its own.
+// If a program ends because the desktop heap is full, and has printed nothing, the result has Shortage set. If the
+// program has printed something, the result has the program's exit code.
 func TestFullDesktopHeapIsShortage(t *testing.T) {
 	if r, _, _ := runCommand(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 ||
 		!strings.Contains(r.Error, "desktop heap") {

@@ -58,7 +58,7 @@ func Prepare() error {
 // preparedVariable is the environment variable that shows that restartPrepared has restarted this program.
 const preparedVariable = "QUEUECTL_PREPARED"
 
-// softFileLimit is the soft limit of open files of every command.
+// softFileLimit is the soft limit of open files of a command that does not set NoFile.
 const softFileLimit = 1024
 
 // restartPrepared executes this program again, with the limit of open files and the signal actions that
@@ -138,8 +138,8 @@ func killAll(procs []procfs.Process) {
 	}
 }
 
-// sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended,
-// if another process now has its pid, or if allowed is not nil and returns false.
+// sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended, if
+// another process now has its pid, or if the function allowed is not nil and returns false.
 func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err == nil {
@@ -162,7 +162,7 @@ func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error
 // lists the processes that EndTrees found. stuck lists those that are still alive after the duration
 // patience. EndTrees never ends the caller.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
-	ours := map[string]bool{} // cookies, and endings ".SEQ.FENCE" of cookies
+	ours := map[string]bool{} // cookies of d, and the endings ".SEQ.FENCE" of the cookies of d.Trees
 	for _, c := range d.Cookies {
 		ours[c] = true
 	}

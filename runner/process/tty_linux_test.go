@@ -22,7 +22,8 @@ type terminalSession struct {
 	pid     int         // pid of the running command
 }
 
-// runOnTerminal starts a shell command line on a terminal. The functions set may change the command before.
+// runOnTerminal starts a shell command line on a terminal. The functions in set may change the command before it
+// starts.
 func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *terminalSession {
 	t.Helper()
 	o := &terminalSession{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pidChan: make(chan int, 1),
@@ -216,7 +217,7 @@ func TestTerminalsAreEnded(t *testing.T) {
 		if c.shown == "up" && !strings.Contains(o.output(t), "bye") {
 			t.Errorf("%s: the output is %q, want it to contain bye", c.name, o.output(t))
 		}
-		if left := o.w.tree(o.pid, o.Cookie); len(left) > 0 {
+		if left := o.w.treeProcesses(o.pid, o.Cookie); len(left) > 0 {
 			t.Errorf("%s: processes are left: %+v", c.name, left)
 		}
 	}

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// A process can make reads of its memory, such as /proc/PID/environ, block indefinitely. For example, it
-// can map a file of a file system that does not answer at the address of its environment. So a separate
-// goroutine does each of these reads, and the caller stops waiting for it after memoryReadTimeout. See
-// docs/decisions/0054.
+// A process can make reads of its memory, such as /proc/PID/environ, block indefinitely. For example, it can map a
+// file at the address of its environment, on a file system that does not answer. So a separate goroutine does each
+// of these reads, and the caller stops waiting for it after memoryReadTimeout. See docs/decisions/0054.
 var globalMemoryReaders = memoryReaders{hungByUID: map[uint32]int{}}
 
 // ReadMemory calls the function read, which reads the memory of the process pid, and returns its result. It

@@ -80,8 +80,8 @@ func TracerPID(pid int) int {
 	return tracer
 }
 
-// SignalSet returns a set of signals from /proc/PID/status. name is its field, such as SigIgn. Signal n is
-// in the set if bit n-1 is 1.
+// SignalSet returns a set of signals from /proc/PID/status. name is the field with the set, such as SigIgn. Signal
+// n is in the set if bit n-1 is 1.
 func SignalSet(pid int, name string) (set uint64) {
 	set, _ = strconv.ParseUint(statusField(pid, name), 16, 64)
 	return set

@@ -68,9 +68,9 @@ func (l *abandonedLookUps) adjustCount(uid uint32, n int) {
 	}
 }
 
-// LookUp calls f with the rights of the account in id. It waits for at most LookUpTimeout and then returns
-// ErrHung, because a file system of the account may never answer. If f returns later, its result is passed to
-// the function release. If id is nil, LookUp calls f directly and without a time limit.
+// LookUp calls f with the rights of the account id. It waits for at most LookUpTimeout and then returns ErrHung,
+// because a file system of the account may never answer. If f returns later, its result is passed to the function
+// release. If id is nil, LookUp calls f directly and without a time limit.
 func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {
 		return f()

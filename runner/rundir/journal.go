@@ -54,7 +54,7 @@ type JournalSize struct {
 	segmentBytes, olderBytes int64
 }
 
-// OpenJournal creates the journal of a new runner in dir. See Journal.onResize.
+// OpenJournal creates the journal of a new runner in the directory dir. Journal.onResize describes onResize.
 func OpenJournal(dir string, mode os.FileMode, onResize func(JournalSize)) (*Journal, error) {
 	j := &Journal{
 		dir: dir, mode: mode, onResize: onResize,

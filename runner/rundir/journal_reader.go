@@ -18,10 +18,10 @@ import (
 // jobs can write anything into the journal.
 const maxJournalBytes = 1 << 30
 
-// ReadJournal reads the journal of a dead or unresponsive runner. It calls wanted with the lease of each
-// result, and returns the results for which wanted returns true. It ignores the rest of a segment after a
-// damaged or incomplete record. minSize is the size that the runner stored in its running table. complete
-// reports whether the journal has at least this size.
+// ReadJournal reads the journal of a dead or unresponsive runner. It calls wanted with the lease of each result,
+// and returns the results for which wanted returns true. It ignores the rest of a segment after a damaged or
+// incomplete record. minSize is the size that the runner stored in its running table. complete reports whether the
+// journal has at least this size.
 func ReadJournal(
 	dir string, minSize JournalSize, wanted func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {

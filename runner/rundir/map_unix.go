@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapFile maps the first size bytes of a file into memory. A write to the mapping changes the file
-// immediately, so it survives the death of this process.
+// mapFile maps size bytes from the start of a file into memory. A write to the mapping changes the file
+// immediately, so the change survives the death of this process.
 func mapFile(f *os.File, size int) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// mapFile maps the first size bytes of a file into memory. A write to the mapping changes the file
-// immediately, so it survives the death of this process.
+// mapFile maps size bytes from the start of a file into memory. A write to the mapping changes the file
+// immediately, so the change survives the death of this process.
 func mapFile(f *os.File, size int) ([]byte, error) {
 	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, 0, uint32(size), nil)
 	if err != nil {

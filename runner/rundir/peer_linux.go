@@ -33,8 +33,8 @@ func PeerPID(c net.Conn) int64 {
 	return int64(cred.Pid)
 }
 
-// CheckPeer checks the process at the other end of a socket. It returns the uid of the process, or -1 if
-// the uid is unknown. If the uid is neither serviceUID nor root's, it returns an error.
+// CheckPeer checks the process at the other end of a socket. It returns the uid of the process, or -1 if the uid is
+// unknown. If the uid is neither serviceUID nor 0 (root), it returns an error.
 func CheckPeer(c net.Conn, serviceUID int) (uid int, err error) {
 	cred, err := PeerCredentials(c)
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 	tmpdirFileName    = "tmpdir"  // the runner's setting job_tmpdir; missing if it has none
 )
 
-// IsRunnerDirName reports whether a name in the runners' directory is that of a runner's directory.
+// IsRunnerDirName reports whether an entry of the runners' directory with this name is a runner's directory.
 func IsRunnerDirName(name string) bool {
 	return name != OutputsDirName && name != WorkspacesDirName && name != ProgramsDirName &&
 		!strings.HasPrefix(name, AccountDirPrefix)

@@ -41,10 +41,10 @@ func ReadTmpdir(dir string) (string, error) {
 // WorkspacesRemoveTimeout bounds the time for the removal of all private directories of a runner.
 const WorkspacesRemoveTimeout = 20 * time.Second
 
-// CheckTmpdir returns an error if the directory path is unsuitable as job_tmpdir. Other accounts must not be
-// able to change the directory. It must not be inside root, the directory of the runners: otherwise its
-// subdirectories could have the same paths as the runners' directories. If othersEnter is true, other
-// accounts must be able to enter it.
+// CheckTmpdir returns an error if a directory is unsuitable as job_tmpdir. Other accounts must not be able to
+// change the directory. It must not be inside root, the directory of the runners: otherwise its subdirectories
+// could have the same paths as the runners' directories. If othersEnter is true, other accounts must be able to
+// enter it.
 func CheckTmpdir(path, root string, othersEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

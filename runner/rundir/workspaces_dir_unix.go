@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// CheckWorkspaces returns an error if another account could replace the private directories of jobs in dir.
-// dir exists. It may be the root of a mounted file system.
+// CheckWorkspaces returns an error if another account could replace the private directories of jobs in the
+// directory dir. It must exist, and may be the root of a mounted file system.
 func CheckWorkspaces(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

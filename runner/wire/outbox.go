@@ -34,8 +34,8 @@ func (o *Outbox) Send(b []byte) {
 	o.FlushNow()
 }
 
-// SendFrames writes encoded frames together and in order, as Send does. It returns the number of bytes that
-// Run must still write.
+// SendFrames encodes frames and writes them together and in order. Like Send, it does not block. It returns the
+// number of bytes that Run must still write.
 func (o *Outbox) SendFrames(frames ...Frame) (unsent int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -21,9 +21,8 @@ import (
 // versions omit the optional fields. See docs/decisions/0051.
 const ProtocolVersion = 1
 
-// Compare compares the positions of two attempts of a queue: by Rank, then by Seq. If both are equal, the
-// position with StartsBefore set comes first. The result is negative if p comes first, and positive if
-// other does.
+// Compare compares the positions of two attempts of a queue: by Rank, then by Seq. If both are equal, the position
+// with StartsBefore set comes first. The result is negative if p comes first, and positive if other comes first.
 func (p QueuePosition) Compare(other QueuePosition) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
 	if order == 0 && p.StartsBefore != other.StartsBefore {
@@ -81,8 +80,8 @@ type (
 	}
 	// QueuePosition is the sort key of an attempt among the waiting attempts of its queue.
 	QueuePosition struct {
-		// Rank and Seq are the rank and the number of the attempt's job. If StartsBefore is set, they are those
-		// of the other job before which the attempt starts.
+		// Rank and Seq are the rank and the number of the attempt's job. If StartsBefore is set, they belong to
+		// another job, and the attempt starts before that job.
 		Rank, Seq    int64
 		StartsBefore bool // the attempt starts before the job with this Rank and Seq
 	}
@@ -112,7 +111,7 @@ type (
 		TTY                      bool     // run the attempt on a new terminal; Stdin and StdinFile are then ""
 		Nice                     int64    // nice value of each process; 0 means the runner's own nice value
 		NoFile                   int64    // limit of open files for each process; 0 means the default limit
-		Secrets                  []string // NAME=/path or NAME=credential:C; the runner reads the values
+		Secrets                  []string // NAME=/path or NAME=credential:CREDENTIAL; the runner reads the values
 		MaskSecrets              bool     // mask the values of Secrets in the output
 		DependencyResults        []byte   // JSON about the jobs that this job depends on; nil means none
 		NoNewPrivileges          bool     // setuid programs gain no privileges
@@ -144,9 +143,9 @@ type (
 		Cause int64
 		Grace time.Duration
 	}
-	// ExtendLeases extends all leases of the service by Duration. If no other ExtendLeases arrives within this
-	// time, the leases expire. The runner then kills all its jobs immediately, and starts no attempt until
-	// another ExtendLeases arrives. Before the first ExtendLeases, and if Duration is 0, the leases do not
+	// ExtendLeases makes all leases of the service last for Duration from now on. If no other ExtendLeases arrives
+	// within this time, the leases expire. The runner then kills all its jobs immediately, and starts no attempt
+	// until another ExtendLeases arrives. Before the first ExtendLeases, and if Duration is 0, the leases do not
 	// expire.
 	ExtendLeases struct {
 		Duration time.Duration
@@ -188,9 +187,9 @@ type (
 	// Shutdown ends the runner once all its attempts have ended. If the service has acknowledged all results,
 	// the runner then removes its directory.
 	Shutdown struct{}
-	// Recover ends the remaining processes of dead runners' attempts. RunnerName is the name of a dead
-	// runner's directory: the runner ends the processes of all attempts that the files in it name. "" means no
-	// directory. The runner also ends the processes of Attempts. RecoverReply answers Recover.
+	// Recover ends the remaining processes of dead runners' attempts. RunnerName is "" or the name of a dead
+	// runner's directory: the runner ends the processes of all attempts that the files in this directory name. The
+	// runner also ends the processes of Attempts. RecoverReply answers Recover.
 	Recover struct {
 		RequestID
 		RunnerName string
@@ -224,9 +223,9 @@ type (
 		Lease
 		Dropped bool
 	}
-	// StuckReport lists all attempts that have ended but have processes that SIGKILL did not end. Each of
-	// these attempts keeps a worker busy. Its PID is the pid of a remaining process. The runner sends
-	// StuckReport after every change of the list, and after HelloReply if the list is not empty.
+	// StuckReport lists all attempts that have ended but have processes that SIGKILL did not end. Each of these
+	// attempts keeps a worker busy. Its PID is the pid of one such process. The runner sends StuckReport after
+	// every change of the list, and after HelloReply if the list is not empty.
 	StuckReport struct{ Attempts []Attempt }
 	// Result says how an attempt ended. The runner sends it again after every HelloReply until an Ack
 	// acknowledges it.
@@ -254,7 +253,7 @@ type (
 		ResultJSON  []byte
 		ResultError string
 		Progress    Progress // last progress that the attempt reported
-		PeakTasks   int64    // largest number of processes and threads; 0 if unknown
+		PeakTasks   int64    // largest number of processes and threads at one time; 0 if unknown
 		// AtMemoryLimit means that a process of the attempt was killed because the attempt reached its own memory
 		// limit.
 		AtMemoryLimit bool
@@ -265,7 +264,8 @@ type (
 		Lease
 		Progress
 	}
-	// ReadOutputReply answers ReadOutput. Data is encoded by output.AppendChunks, starting from time 0.
+	// ReadOutputReply answers ReadOutput. Data contains chunks of output, encoded by output.AppendChunks with the
+	// time 0.
 	ReadOutputReply struct {
 		RequestID
 		Cursor      [2]int64 // position after Data; use it in the next ReadOutput
@@ -314,8 +314,8 @@ type Progress struct {
 // LimitEnforcement says how a runner enforces a limit that a job can set.
 type LimitEnforcement struct {
 	Limit string
-	// Extent says how completely the limit is enforced. 0 means not at all. 1 means that a limit for the whole
-	// job is enforced for each process separately. 2 means as intended.
+	// Extent says how completely the limit is enforced. 0 means not at all. 1 means that the limit should apply to
+	// the whole job, but is enforced for each process separately. 2 means completely.
 	Extent    int64
 	Mechanism string // what enforces the limit, or why the limit is not enforced; a text for people
 }
