@@ -199,11 +199,11 @@ func jobSchema(set *fieldSet) schema {
 			others = append(others, names[other]...)
 		}
 		own := names[r.Field]
-		if !set.isNewJob && r.Requires || len(own) == 0 || len(others) == 0 && !r.Requires {
+		if !set.isNewJob && r.RequiresOther || len(own) == 0 || len(others) == 0 && !r.RequiresOther {
 			continue // an existing job may already have the other field
 		}
 		kind := notTogether
-		if r.Requires {
+		if r.RequiresOther {
 			kind = onlyWith
 		}
 		a, b := anyFieldGivenSchema(own, properties), anyFieldGivenSchema(others, properties)

@@ -160,7 +160,7 @@ func TestEndBeginsBetweenCharacters(t *testing.T) {
 // If a secret is masked, the text around it stays UTF-8, even if the text arrives byte by byte.
 func TestMaskedTextStaysText(t *testing.T) {
 	l := output.New(1<<20, createFileIn(t.TempDir()))
-	l.Mask([][]byte{[]byte("gehëim")})
+	l.SetMaskedTexts([][]byte{[]byte("gehëim")})
 	for _, b := range []byte("ünd gehëim ënde") {
 		l.Append(output.Stdout, 1, []byte{b})
 	}

@@ -15,10 +15,10 @@ func MaskText(text []byte, texts [][]byte) []byte {
 	return text
 }
 
-// Mask makes the log replace each of the given texts in the output by ***, even if a text arrives in
+// SetMaskedTexts makes the log replace each of the given texts in the output by ***, even if a text arrives in
 // several pieces. The log holds back bytes that may be the beginning of such a text, until enough bytes
-// follow to decide. Call Mask before the first Append.
-func (l *Log) Mask(texts [][]byte) {
+// follow to decide. Call SetMaskedTexts before the first Append.
+func (l *Log) SetMaskedTexts(texts [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range l.masks {

@@ -14,7 +14,7 @@ import (
 // maskedContent returns the content of a log that masks texts, after the given pieces of one stream were appended.
 func maskedContent(texts [][]byte, pieces ...string) string {
 	l := output.New(1<<20, nil)
-	l.Mask(texts)
+	l.SetMaskedTexts(texts)
 	for _, p := range pieces {
 		l.Append(output.Stdout, 1, []byte(p))
 	}
@@ -108,7 +108,7 @@ func TestLongMask(t *testing.T) {
 	text := append(bytes.Repeat([]byte("a"), 64<<10-1), 'b')
 	l := output.New(2<<20, func() (*os.File, error) { return os.CreateTemp(t.TempDir(), "") })
 	defer l.Discard()
-	l.Mask([][]byte{text})
+	l.SetMaskedTexts([][]byte{text})
 	for range 16 {
 		l.Append(output.Stderr, 1, bytes.Repeat([]byte("a"), 64<<10))
 	}

@@ -356,9 +356,9 @@ func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 			state     queue.State
 		}{
 			"as usual":                {queue.Execution{}, queue.Dead},
-			"the code is success":     {queue.Execution{ExitCodes: queue.ExitCodes{OkCodes: codes}}, queue.Completed},
-			"the code means later":    {queue.Execution{ExitCodes: queue.ExitCodes{DeferCodes: codes}}, queue.Pending},
-			"the code is not retried": {queue.Execution{ExitCodes: queue.ExitCodes{NoRetryCodes: codes}}, queue.Dead},
+			"the code is success":     {queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes}}, queue.Completed},
+			"the code means later":    {queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{DeferCodes: codes}}, queue.Pending},
+			"the code is not retried": {queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{NoRetryCodes: codes}}, queue.Dead},
 		} {
 			j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
 			d := queue.Decide(j, queue.Outcome{EndCause: queue.EndCannotStart, ExitCode: code, Error: "it is missing"}, policy)

@@ -9,10 +9,10 @@ import "slices"
 // For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} rejects {"unique_for":
 // "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
 type FieldRule struct {
-	Field    string // field that the error names
-	Others   []string
-	Requires bool // true: Field requires one of Others; false: it excludes them all
-	Message  string
+	Field         string // field that the error names
+	Others        []string
+	RequiresOther bool // true: Field requires one of Others; false: it excludes them all
+	Message       string
 	// equivalent reports whether Field and the other field have equivalent values. If they do, Resolve accepts
 	// both fields, because replies of the service contain both. A schema cannot express this exception, so the
 	// schema accepts only one of the fields.
@@ -53,7 +53,7 @@ func (s *Spec) checkRules(check fieldChecker) {
 			continue
 		}
 		hasOther := slices.ContainsFunc(r.Others, s.hasField)
-		check(hasOther == r.Requires || hasOther && r.equivalent != nil && r.equivalent(s), r.Field, "%s", r.Message)
+		check(hasOther == r.RequiresOther || hasOther && r.equivalent != nil && r.equivalent(s), r.Field, "%s", r.Message)
 	}
 }
 

@@ -72,7 +72,7 @@ type Execution struct {
 	IdleTimeout time.Duration `json:"idle_timeout,omitempty"`
 	KillAfter   time.Duration `json:"kill_after"`
 	Backoff     Backoff       `json:"backoff,omitzero"` // fields that are set replace the service's settings
-	ExitCodes
+	SpecialExitCodes
 	OnLost          OnLost            `json:"on_lost"`
 	AllowBackground bool              `json:"allow_background,omitempty"`
 	Labels          map[string]string `json:"labels,omitempty"`
@@ -86,8 +86,8 @@ type Execution struct {
 	AsUID *int `json:"as_uid,omitempty"`
 }
 
-// ExitCodes lists the exit codes that have a special meaning for a job.
-type ExitCodes struct {
+// SpecialExitCodes lists the exit codes that have a special meaning for a job.
+type SpecialExitCodes struct {
 	OkCodes      []int `json:"ok_codes,omitempty"`       // success; empty means that only 0 is success
 	NoRetryCodes []int `json:"no_retry_codes,omitempty"` // the job is dead without a retry
 	DeferCodes   []int `json:"defer_codes,omitempty"`    // the job is postponed; the attempt does not count

@@ -40,12 +40,12 @@ type Location struct {
 	LauncherPID int
 }
 
-// External reports whether the runners' directory belongs to another account, so that the service cannot
+// IsExternal reports whether the runners' directory belongs to another account, so that the service cannot
 // change it.
-func (l Location) External() bool { return l.SpawnSocket != "" && !l.SpawnsOwnAccount }
+func (l Location) IsExternal() bool { return l.SpawnSocket != "" && !l.SpawnsOwnAccount }
 
 // OwnedByRoot reports whether the runners run as root and start each job under that job's account.
-func (l Location) OwnedByRoot() bool { return l.External() && l.Account == "" }
+func (l Location) OwnedByRoot() bool { return l.IsExternal() && l.Account == "" }
 
 // NewRunnersDir returns the directory in which the runners for new jobs create their directories.
 func (l Location) NewRunnersDir() string {
@@ -145,7 +145,7 @@ func (l Location) Spawn(alone bool) (dir string, err error) {
 // that. If the service may not signal the runner, KillRunner sends a request to SpawnSocket, and a process
 // of root kills the runner.
 func (l Location) KillRunner(dir string) error {
-	if !l.External() {
+	if !l.IsExternal() {
 		return KillByDir(dir)
 	}
 	name, err := filepath.Rel(l.Dir, dir)

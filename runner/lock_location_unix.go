@@ -14,7 +14,7 @@ import (
 // closed. Without this lock, another service could connect to the runners and take their results. LockRunners
 // returns nil if runners are not started as root, or if no runner has created their directory yet.
 func (l Location) LockRunners() (*os.File, error) {
-	if !l.External() {
+	if !l.IsExternal() {
 		return nil, nil
 	}
 	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(l.Dir) })

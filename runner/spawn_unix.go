@@ -48,7 +48,7 @@ func (l Location) logArgs() []string {
 // ReopenLogs makes the living runners of the service's own account reopen their log files. It is called
 // after a log rotation has moved the files.
 func (l Location) ReopenLogs() {
-	if l.External() {
+	if l.IsExternal() {
 		return
 	}
 	live, _ := l.ListLiving() // if a runner is not found, it keeps using the moved file

@@ -12,7 +12,7 @@ import (
 // get. It returns true for root's runners: their job_tmpdir is in root's policy file, not in the service's
 // settings.
 func (l Location) HasTmpdir(dir string) bool {
-	if l.External() {
+	if l.IsExternal() {
 		return true
 	}
 	tmpdir, err := rundir.ReadTmpdir(dir)

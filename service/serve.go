@@ -170,7 +170,7 @@ func (s *Service) adoptionError(err error) error {
 // endRunnersHint returns the end of an error message. It says how a user can end all runners.
 func (s *Service) endRunnersHint() string {
 	who, where := "", ""
-	if s.RunnerLocation.External() {
+	if s.RunnerLocation.IsExternal() {
 		who = ", as root"
 		if s.RunnerLocation.Dir != rootRunnersDir(s.options.Paths) {
 			where = " --runner-dir " + s.RunnerLocation.Dir
@@ -184,7 +184,7 @@ func (s *Service) endRunnersHint() string {
 // can delete. It reports whether all files were deleted.
 func (s *Service) purgeOutputs(ctx context.Context, refs []string) bool {
 	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), refs)
-	return !s.RunnerLocation.External() || s.Pool.PurgeOutputs(ctx, refs)
+	return !s.RunnerLocation.IsExternal() || s.Pool.PurgeOutputs(ctx, refs)
 }
 
 // maxStoredEvents is the maximum number of stored events.

@@ -136,7 +136,7 @@ func (p *Pool) requestEnd(h *lease, end queue.EndCause, endedBy *int, verb strin
 	switch {
 	case h.conn == nil && !h.phase.neverSent(): // resendRequestsLocked will send the request when the runner is connected
 	case h.mayHaveStartedLocked():
-		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(end), Grace: h.endRequest.grace})
+		h.conn.Send(&wire.EndAttempt{Lease: h.wireLease(), Cause: int64(end), Grace: h.endRequest.grace})
 	default:
 		p.sendDropLocked(h)
 	}

@@ -57,7 +57,7 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	s.checkState(1, queue.Cancelled, "")
 	ended, released, cancelled := s.reportCounts(1)
 	check(t, "ended, released, cancelled", []int{ended, released, cancelled}, []int{0, 0, 1})
-	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 }
 
 // Cancel ends a running job with the kill_after of that job. It returns only after the end is stored.
@@ -65,8 +65,8 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
-	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
+	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
+	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
 	release := s.blockSettlements()
 	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
@@ -89,8 +89,8 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	answer := cancelAsync(p, 1)
 	awaitFrame[*wire.Drop](t, f, 2)
 	f.send(&wire.DropReply{Lease: lease(1)})
-	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
+	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
+	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndKilled), Grace: 3 * time.Second})
 	checkUnanswered(t, answer, "before the end")
 	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
@@ -105,7 +105,7 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
-	awaitFrame[*wire.Kill](t, f, 1)
+	awaitFrame[*wire.EndAttempt](t, f, 1)
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	leased, err := p.Cancel(ended, 1, 7)
@@ -174,15 +174,15 @@ func TestScaleDownEndsYoungestJobs(t *testing.T) {
 		defer close(done)
 		p.WaitForScaleDown(t.Context(), 0, nil)
 	}()
-	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(2), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
+	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
+	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(2), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
 	end := successResult(lease(2), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
 	receive(t, "the result of WaitForScaleDown", done)
 	s.checkState(1, queue.Processing, "")
 	s.checkState(2, queue.Pending, queue.ReasonStopped)
-	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 1)
+	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 1)
 }
 
 // signalingContext is a context that sends to waitSignal when a caller waits for its end.
@@ -213,7 +213,7 @@ func TestScaleUpDuringWaitKeepsJobs(t *testing.T) {
 	receive(t, "the first check of WaitForScaleDown", waits.waitSignal)
 	p.SetWantedWorkers(2)
 	check(t, "the result of WaitForScaleDown", receive(t, "the result of WaitForScaleDown", done), nil)
-	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 	f.send(successResult(lease(1), longRun), successResult(lease(2), longRun))
 	f.sync()
 }
@@ -240,7 +240,7 @@ func TestChangeRecallsUnstartedJob(t *testing.T) {
 	check(t, "answer for a started job", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptStarted})
 	check(t, "answer to the next change", receive(t, "an answer", change(queue.VerbHold)),
 		callResult{true, worker.ErrAttemptStarted})
-	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 	f.send(successResult(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
 	check(t, "answer for an unleased job", receive(t, "an answer", change(queue.VerbHold)), callResult{false, nil})
@@ -311,7 +311,7 @@ func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 		leased, err := p.Requeue(context.Background(), 1, 7)
 		answer <- callResult{leased, err}
 	}()
-	awaitFrame[*wire.Kill](t, f, 1)
+	awaitFrame[*wire.EndAttempt](t, f, 1)
 	f.send(successResult(lease(1), longRun))
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
 }
@@ -331,8 +331,8 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 		leased, err := p.Requeue(context.Background(), 1, 7)
 		answer <- callResult{leased, err}
 	}()
-	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
+	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
+	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 3 * time.Second})
 	f.ignoreStarts()
 	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
@@ -363,7 +363,7 @@ func TestConcurrentRequestsAreAllAnswered(t *testing.T) {
 	if err := receive(t, "an answer", held); !errors.Is(err, worker.ErrAttemptStarted) {
 		t.Errorf("hold: %v, want %v", err, worker.ErrAttemptStarted)
 	}
-	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
+	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
 	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 15, -1
 	f.send(end)
@@ -420,7 +420,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	}
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
-	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
+	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
 	check(t, "grace", kill.Grace, runner.StopGrace())
 	end := successResult(lease(1), longRun)
 	end.Cause, end.Signal, end.ExitCode = kill.Cause, 9, -1

@@ -259,7 +259,7 @@ func (l *loop) adopt(c *runner.Client, state connState) *runnerConn {
 			l.cfg.Log.Warn("a runner still has a job that the queue does not list as running, so the service ends the "+
 				"job's process there", "runner", c.HelloReply.PID, "job", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease},
-				&wire.Kill{Lease: a.Lease, Cause: int64(queue.EndStopped), Grace: runner.StopGrace()})
+				&wire.EndAttempt{Lease: a.Lease, Cause: int64(queue.EndStopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil || h.phase.neverSent():
 			continue // another runner has the lease, or no runner has ever received it
@@ -296,7 +296,7 @@ func (l *loop) resendRequestsLocked(h *lease) {
 	}
 	switch {
 	case h.endRequest != nil && h.hasStarted():
-		h.conn.Send(&wire.Kill{Lease: h.wireLease(), Cause: int64(h.endRequest.cause), Grace: h.endRequest.grace})
+		h.conn.Send(&wire.EndAttempt{Lease: h.wireLease(), Cause: int64(h.endRequest.cause), Grace: h.endRequest.grace})
 	case h.endRequest != nil, len(h.pendingChanges) > 0:
 		l.sendDropLocked(h)
 	}
@@ -390,7 +390,7 @@ func (p *Pool) removeDismissed(ctx context.Context, dir string) {
 		switch {
 		case recoverer != nil:
 			runner.RemoveDeadRunner(dir, recoverer.Client)
-		case !p.cfg.RunnerLocation.External():
+		case !p.cfg.RunnerLocation.IsExternal():
 			runner.RemoveDeadRunner(dir, nil) // if this fails, the next service tries again at its start
 		}
 		return

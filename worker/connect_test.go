@@ -284,7 +284,7 @@ func TestRunnerWithUnassignedJobsEndsRun(t *testing.T) {
 			case <-time.After(eventTimeout):
 				t.Fatal("the pool has not ended")
 			}
-			check(t, "ended jobs", receivedFrames[*wire.Kill](f), []*wire.Kill(nil))
+			check(t, "ended jobs", receivedFrames[*wire.EndAttempt](f), []*wire.EndAttempt(nil))
 		})
 	}
 }

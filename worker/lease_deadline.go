@@ -48,7 +48,7 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, dir string) {
 	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
 		recoverer, err := p.recovererFor(filepath.Dir(dir))
 		if alive, unknown := runner.IsAlive(dir); !alive && unknown == nil && err == nil {
-			if recoverer != nil || !p.cfg.RunnerLocation.External() {
+			if recoverer != nil || !p.cfg.RunnerLocation.IsExternal() {
 				// Ignore errors: Run recovers the runner again and handles the errors then.
 				p.recoverVia(ctx, recoverer, dir, nil, nil)
 			}

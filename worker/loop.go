@@ -401,7 +401,7 @@ func (l *loop) handleDropReplyLocked(conn *runnerConn, f *wire.DropReply) {
 	}
 	l.leases.notifyChangeLocked()
 	if h.endRequest != nil {
-		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(h.endRequest.cause), Grace: h.endRequest.grace})
+		h.conn.Send(&wire.EndAttempt{Lease: f.Lease, Cause: int64(h.endRequest.cause), Grace: h.endRequest.grace})
 	}
 	for _, a := range h.pendingChanges {
 		a.answer <- ErrAttemptStarted

@@ -46,7 +46,7 @@ func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 		t.Errorf("an unknown job: %t, %v", runs, err)
 	}
 	cancelAsync(p, 1)
-	awaitFrame[*wire.Kill](t, f, 1)
+	awaitFrame[*wire.EndAttempt](t, f, 1)
 	if _, err := p.SetPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("a job that is being ended: %v", err)
 	}

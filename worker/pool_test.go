@@ -230,7 +230,7 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	waitUntil(t, "the job is returned to the queue", func() bool { return len(s.leasedJobs()) == 1 })
 	f.sync()
 	check(t, "leased", s.leasedJobs(), []int64{1})
-	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 }
 
 // A result is acknowledged only after it is stored. The job that takes the free worker is claimed
@@ -317,7 +317,7 @@ func TestJobStartedBeforeDropIsKept(t *testing.T) {
 	f.sync()
 	check(t, "started", f.startedJobs(), []int64{1})
 	check(t, "dropped", len(receivedFrames[*wire.Drop](f)), 1)
-	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 	f.send(successResult(lease(1), longRun))
 	s.awaitState(1, queue.Completed)
 	_, released, _ := s.reportCounts(1)
@@ -433,7 +433,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	s.checkState(1, queue.Completed, "")
 	s.checkState(2, queue.Pending, "")
 	check(t, "started", f.startedJobs(), []int64{1})
-	check(t, "killed", len(receivedFrames[*wire.Kill](f)), 0)
+	check(t, "killed", len(receivedFrames[*wire.EndAttempt](f)), 0)
 	check(t, "Shutdown frames", len(receivedFrames[*wire.Shutdown](f)), 1)
 }
 
@@ -446,8 +446,8 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 		defer close(stopped)
 		p.Stop(context.Background(), 0, 2*time.Second)
 	}()
-	kill, _ := awaitFrame[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 2 * time.Second})
+	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
+	check(t, "killed", *kill, wire.EndAttempt{Lease: lease(1), Cause: int64(queue.EndStopped), Grace: 2 * time.Second})
 	drop, _ := awaitFrame[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(2))
 	end := successResult(lease(1), longRun)

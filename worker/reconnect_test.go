@@ -20,11 +20,11 @@ func TestCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)
 	answer := cancelAsync(p, 1)
-	awaitFrame[*wire.Kill](t, f, 1)
+	awaitFrame[*wire.EndAttempt](t, f, 1)
 	f.reconnect(runningAttempt(lease(1)))
 	f.sync()
 	checkUnanswered(t, answer, "while the job runs")
-	check(t, "killed again", len(receivedFrames[*wire.Kill](f)), 2)
+	check(t, "killed again", len(receivedFrames[*wire.EndAttempt](f)), 2)
 }
 
 // A watched job stays watched when the connection to its runner breaks.

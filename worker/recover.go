@@ -54,7 +54,7 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 	if err != nil {
 		return nil, err
 	}
-	if d.keepDir = recoverer == nil && p.cfg.RunnerLocation.External(); d.keepDir {
+	if d.keepDir = recoverer == nil && p.cfg.RunnerLocation.IsExternal(); d.keepDir {
 		d.RecoveryResult, err = runner.ReadDeadRunner(c.dir, leased)
 	} else {
 		if recoverer != nil {
@@ -70,7 +70,7 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 // neither exists nor will start. In that case, the operating system has ended the dead runner's processes,
 // and its directory stays. If such a runner may be available later, recovererFor returns an error.
 func (p *Pool) recovererFor(root string) (*runnerConn, error) {
-	if !p.cfg.RunnerLocation.External() {
+	if !p.cfg.RunnerLocation.IsExternal() {
 		return nil, nil
 	}
 	p.mu.Lock()

@@ -90,7 +90,7 @@ func (r *runnerFlags) run(ctx context.Context, a *cli.App, log *slog.Logger) err
 		if err != nil {
 			return err
 		}
-		if grant.HasOnlyKilledRunner {
+		if grant.KilledOtherRunner {
 			return nil
 		}
 		refuse = grant.ReplyError

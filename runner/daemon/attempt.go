@@ -102,9 +102,9 @@ func (a *attempt) recordResultLocked(result []byte, segment int) {
 	a.worker, a.encodedResult, a.resultSegment = nil, result, segment
 }
 
-// killLocked ends an attempt that a worker is executing. If the attempt has no process yet, it is killed
+// endLocked ends an attempt that a worker is executing. If the attempt has no process yet, it is killed
 // right after the fork.
-func (a *attempt) killLocked(cause int, grace time.Duration) {
+func (a *attempt) endLocked(cause int, grace time.Duration) {
 	if !a.worker.Kill(cause, grace) {
 		a.pendingKill = func() { a.worker.Kill(cause, grace) }
 	}

@@ -20,7 +20,7 @@ func (q *diskQueue) add(f func()) {
 	q.mu.Lock()
 	q.ops = append(q.ops, f)
 	q.mu.Unlock()
-	wire.SignalWake(q.wake)
+	wire.Wake(q.wake)
 }
 
 // run executes operations until end is closed. It then executes the operations that are still in the queue,

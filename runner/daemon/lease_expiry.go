@@ -170,7 +170,7 @@ func (s *server) endExpiredLeasesLocked() {
 	running := 0
 	for _, a := range s.attempts {
 		if a.isOnWorker() {
-			a.killLocked(int(queue.EndInterrupted), 0)
+			a.endLocked(int(queue.EndInterrupted), 0)
 			running++
 		}
 	}

@@ -77,7 +77,7 @@ func (s *server) stopAll(grace time.Duration) {
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
 		if a.isOnWorker() {
-			a.killLocked(int(queue.EndStopped), min(a.startFrame.KillAfter, grace))
+			a.endLocked(int(queue.EndStopped), min(a.startFrame.KillAfter, grace))
 		}
 	}
 }

@@ -150,10 +150,10 @@ func (s *server) handleFrame(c *conn, f wire.Frame) bool {
 		s.diskQueue.add(func() { s.removeDeadRunner(f.RunnerName) })
 	case *wire.Drop:
 		s.dropLocked(f)
-	case *wire.Kill:
+	case *wire.EndAttempt:
 		if a := s.attempts[f.Lease]; a != nil && a.isOnWorker() { // a waiting attempt is cancelled by Drop instead
 			a.sendsImmediately = true
-			a.killLocked(int(f.Cause), f.Grace)
+			a.endLocked(int(f.Cause), f.Grace)
 		}
 	case *wire.ExtendLeases:
 		s.extendLeasesLocked(f)

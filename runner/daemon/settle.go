@@ -31,7 +31,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 		}
 	}
 	if r.Leftovers > 0 || r.Signal != 0 {
-		wire.SignalWake(s.orphanHint)
+		wire.Wake(s.orphanHint)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -82,7 +82,7 @@ func (s *sweeper) addLeftovers(dir string) {
 	}
 	for _, e := range list {
 		path := filepath.Join(dir, e.Name())
-		if !e.IsDir() || !strings.Contains(e.Name(), privdir.MovedAsideInfix) {
+		if !e.IsDir() || !strings.Contains(e.Name(), privdir.RenamedInfix) {
 			continue
 		}
 		if owner, err := privdir.OwnerIdentity(path); err == nil {

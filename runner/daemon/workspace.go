@@ -94,7 +94,7 @@ func (ws *workspace) collectReports(r *process.Result) {
 		return
 	}
 	survived := r.HasBackground || r.StuckPID != 0 || r.HeldByTracer
-	if f.HasReadProgress() || survived || r.Leftovers > 0 {
+	if f.MayHaveProgress() || survived || r.Leftovers > 0 {
 		ws.progress.parse(f.DrainProgress())
 		ws.progress.flush()
 	}

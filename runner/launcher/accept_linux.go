@@ -68,7 +68,7 @@ func (g *AcceptedRequest) handleRequest(delegated bool) error {
 		return g.prepareOwnAccountRunner(request, delegated)
 	}
 	if request.KillDir != "" {
-		g.HasOnlyKilledRunner = true
+		g.KilledOtherRunner = true
 		if err := killNamedRunner(g.Root, request.KillDir); err != nil {
 			return err
 		}

@@ -32,10 +32,10 @@ type AcceptedRequest struct {
 	// NoCgroupsReason is the reason why jobs get no control groups although this process may divide its own.
 	// It is nil if jobs get control groups, or if this process may not divide its own.
 	NoCgroupsReason error
-	// HasOnlyKilledRunner means that the request was to kill another runner, which Accept has done. This process
+	// KilledOtherRunner means that the request was to kill another runner, which Accept has done. This process
 	// must not be a runner.
-	HasOnlyKilledRunner bool
-	Conn                net.Conn // the connection on which the request came and the reply is sent
+	KilledOtherRunner bool
+	Conn              net.Conn // the connection on which the request came and the reply is sent
 }
 
 // Accounts looks up accounts of the system, and checks whether the policy allows their jobs. Each look-up

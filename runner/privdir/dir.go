@@ -20,8 +20,8 @@ import (
 // which could not be removed or renamed, has this name.
 const maxNameTries = 100
 
-// MovedAsideInfix is part of the name of every directory that Rename has renamed.
-const MovedAsideInfix = ".gone."
+// RenamedInfix is part of the name of every directory that Rename has renamed.
+const RenamedInfix = ".gone."
 
 // pathWithEnding returns the path of the directory if ending is "". Otherwise it returns a path next to the
 // directory.
@@ -42,7 +42,7 @@ func (d *Dir) IsOpen() bool { return d.isOpen }
 func (d *Dir) Rename(survived bool) (path string) {
 	path = d.Path
 	for try := range maxNameTries {
-		newPath := d.pathWithEnding(MovedAsideInfix) + strconv.Itoa(try)
+		newPath := d.pathWithEnding(RenamedInfix) + strconv.Itoa(try)
 		err := renameNew(d.Path, newPath)
 		if err == nil {
 			path = newPath

@@ -192,8 +192,8 @@ func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	return ReadUpTo(f, maxBytes)
 }
 
-// HasReadProgress reports whether any progress notes were read since the last Open.
-func (d *Dir) HasReadProgress() bool { return d.progressRead }
+// MayHaveProgress reports whether any progress notes were read since the last Open.
+func (d *Dir) MayHaveProgress() bool { return d.progressRead }
 
 // DrainProgress returns the progress notes that have not been read yet. If a process keeps the FIFO locked
 // for longer than drainTimeout, DrainProgress returns nil and the FIFO is no longer used.

@@ -103,9 +103,9 @@ func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 // maxProgressTailBytes is how many bytes at the end of the progress notes are read.
 const maxProgressTailBytes = 4 << 10
 
-// HasReadProgress reports whether progress notes exist. It does not require that they were read, because
+// MayHaveProgress reports whether progress notes exist. It does not require that they were read, because
 // the notes of a short command are read only after its end.
-func (d *Dir) HasReadProgress() bool {
+func (d *Dir) MayHaveProgress() bool {
 	_, err := os.Lstat(d.ProgressPath)
 	return err == nil
 }

@@ -11,8 +11,8 @@ import (
 // Dir does nothing: commands get no private directory on this system.
 type Dir struct{ Path, ProgressPath string }
 
-// MovedAsideInfix is part of the name of a directory that was moved aside.
-const MovedAsideInfix = ".gone."
+// RenamedInfix is part of the name of a directory that was moved aside.
+const RenamedInfix = ".gone."
 
 // New returns a Dir without a directory.
 func New(string) *Dir { return &Dir{} }
@@ -47,8 +47,8 @@ func (d *Dir) Read(string, int64) ([]byte, error) { return nil, errors.ErrUnsupp
 // DrainProgress returns nil.
 func (d *Dir) DrainProgress() []byte { return nil }
 
-// HasReadProgress returns false.
-func (d *Dir) HasReadProgress() bool { return false }
+// MayHaveProgress returns false.
+func (d *Dir) MayHaveProgress() bool { return false }
 
 // RemoveSome returns errors.ErrUnsupported.
 func RemoveSome(string, *runas.Identity) (more bool, err error) { return false, errors.ErrUnsupported }

@@ -91,7 +91,7 @@ func endedTrees(list []*sparedTree) map[*sparedTree]bool {
 	l := processScanner.freshScan()
 	for _, p := range l.procs {
 		uid, known := l.realUID[p.PID]
-		if !known || !uids[uid] || !p.Alive() {
+		if !known || !uids[uid] || !p.WasAlive() {
 			continue
 		}
 		if s := byCookie[l.cookie(p.PID)]; s != nil && s.uid == uid {

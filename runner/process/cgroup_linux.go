@@ -287,7 +287,7 @@ func (c *cgroup) procs(except int) (list []procfs.Process) {
 		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // ignore an error: a removed group has no processes
 		for field := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(field)); err == nil && pid != except {
-				if p, ok := procfs.Stat(pid); ok && p.Alive() {
+				if p, ok := procfs.Stat(pid); ok && p.WasAlive() {
 					list = append(list, p)
 				}
 			}

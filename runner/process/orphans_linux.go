@@ -240,7 +240,7 @@ const maxExecTime = 20 * time.Millisecond
 func unidentifiedOrphans(uid uint32) (list []procfs.Process) {
 	for _, pid := range reapOrphans() {
 		p, ok := procfs.Stat(pid)
-		if ok && p.Alive() && !orphans.isMain(p.PGID) && !orphans.isMain(p.SID) && IsOwnedBy(uid, pid) &&
+		if ok && p.WasAlive() && !orphans.isMain(p.PGID) && !orphans.isMain(p.SID) && IsOwnedBy(uid, pid) &&
 			readCookie(pid) == "" {
 			list = append(list, p)
 		}

@@ -107,7 +107,7 @@ func (r *run) scanTree() (seen, tree []procfs.Process) {
 		l := processScanner.freshScan()
 		seen, tree = l.procs, listTreeIn(l, r.pid, r.command.Cookie, r.command.uid())
 	}
-	if ok && main.Alive() {
+	if ok && main.WasAlive() {
 		tree = append(tree, main)
 	}
 	return seen, tree
@@ -138,7 +138,7 @@ func exclusiveGroups(active, tree, procs []procfs.Process) (list []int) {
 		inTree[p.PID] = true
 	}
 	for _, p := range procs {
-		if p.Alive() && !inTree[p.PID] {
+		if p.WasAlive() && !inTree[p.PID] {
 			excludedGroups[p.PGID] = true
 		}
 	}

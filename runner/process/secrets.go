@@ -44,7 +44,7 @@ func (r *run) buildEnv() (env []string, err error) {
 		}
 	}
 	if r.command.MaskSecrets && len(mask) > 0 {
-		r.command.Log.Mask(mask)
+		r.command.Log.SetMaskedTexts(mask)
 		if r.command.ProgressHandler != nil {
 			r.command.ProgressHandler.SetMasks(mask)
 		}

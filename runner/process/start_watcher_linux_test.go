@@ -48,7 +48,7 @@ func TestEndHungSparesOtherChildren(t *testing.T) {
 		c.startTicks += s.children[pid].startTicks
 		s.children[pid] = c
 	}
-	hasEnded := func(pid int) bool { p, ok := procfs.Stat(pid); return !ok || !p.Alive() }
+	hasEnded := func(pid int) bool { p, ok := procfs.Stat(pid); return !ok || !p.WasAlive() }
 
 	set(old, startingChild{age: limit - 1})
 	set(young, startingChild{age: limit - 2})

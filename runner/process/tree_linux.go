@@ -110,14 +110,14 @@ func withDescendants(procs []procfs.Process, belongs func(procfs.Process) bool, 
 	self := os.Getpid()
 	memberPIDs := map[int]bool{}
 	for _, p := range procs {
-		if p.PID != except && p.PID != self && p.Alive() && belongs(p) {
+		if p.PID != except && p.PID != self && p.WasAlive() && belongs(p) {
 			memberPIDs[p.PID] = true
 		}
 	}
 	for changed := true; changed; {
 		changed = false
 		for _, p := range procs {
-			if !memberPIDs[p.PID] && memberPIDs[p.PPID] && p.PID != except && p.PID != self && p.Alive() {
+			if !memberPIDs[p.PID] && memberPIDs[p.PPID] && p.PID != except && p.PID != self && p.WasAlive() {
 				memberPIDs[p.PID], changed = true, true
 			}
 		}

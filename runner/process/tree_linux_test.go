@@ -39,7 +39,7 @@ func startForeign(t *testing.T, set func(c *exec.Cmd)) (pid int) {
 
 func isAlive(pid int) bool {
 	p, ok := procfs.Stat(pid)
-	return ok && p.Alive()
+	return ok && p.WasAlive()
 }
 
 // asOtherAccount makes c run under an account that the commands of the tests do not use.

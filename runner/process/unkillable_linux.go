@@ -74,7 +74,7 @@ func hasExited(p procfs.Process) bool {
 	if !ok || now.StartTicks != p.StartTicks {
 		return true
 	}
-	if now.Alive() {
+	if now.WasAlive() {
 		return false
 	}
 	_, _, ok, _ = orphans.reap(p.PID) // this fails if the process is not a child of this process

@@ -45,13 +45,13 @@ func Stat(pid int) (p Process, ok bool) {
 		Flags: uint64(number(6)), StartTicks: number(19)}, true
 }
 
-// Alive reports whether the process was alive when it was read.
-func (p Process) Alive() bool { return p.State != 'Z' && p.State != 'X' }
+// WasAlive reports whether the process was alive when it was read.
+func (p Process) WasAlive() bool { return p.State != 'Z' && p.State != 'X' }
 
 // StillAlive reports whether the process is alive now. It returns false if another process now has its pid.
 func (p Process) StillAlive() bool {
 	now, ok := Stat(p.PID)
-	return ok && now.StartTicks == p.StartTicks && now.Alive()
+	return ok && now.StartTicks == p.StartTicks && now.WasAlive()
 }
 
 // statusField returns the value of a field in /proc/PID/status. It returns "" if the process does not

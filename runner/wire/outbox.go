@@ -67,7 +67,7 @@ func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 		o.writing = false
 		if n < len(data) {
 			o.unsent = append(data[n:len(data):len(data)], o.unsent...)
-			SignalWake(o.wake)
+			Wake(o.wake)
 			return
 		}
 	}
@@ -100,13 +100,13 @@ func (o *Outbox) Close() bool {
 	}
 	o.closed = true
 	o.conn.Close()
-	SignalWake(o.wake)
+	Wake(o.wake)
 	return true
 }
 
-// SignalWake wakes the goroutine that receives from a channel of capacity 1. It does nothing if a signal is
+// Wake wakes the goroutine that receives from a channel of capacity 1. It does nothing if a signal is
 // already in the channel.
-func SignalWake(c chan struct{}) {
+func Wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // a signal is already in the channel

@@ -26,7 +26,7 @@ func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 		send("first")
 		read("first")
 		synctest.Wait()
-		SignalWake(o.wake)
+		Wake(o.wake)
 		synctest.Wait() // the writer was woken up without having work
 		send("one")
 		synctest.Wait() // the writer is now blocked in writing this frame

@@ -136,9 +136,9 @@ type (
 	}
 	// Drop cancels the Start of an attempt that has not started yet. DropReply answers it.
 	Drop struct{ Lease }
-	// Kill ends an attempt's process tree. The runner sends SIGTERM, and SIGKILL after Grace. Cause is copied
+	// EndAttempt ends an attempt's process tree. The runner sends SIGTERM, and SIGKILL after Grace. Cause is copied
 	// to the attempt's result.
-	Kill struct {
+	EndAttempt struct {
 		Lease
 		Cause int64
 		Grace time.Duration
@@ -341,7 +341,7 @@ var frameTypes = [...]Frame{
 	2:  (*Setup)(nil),
 	3:  (*Start)(nil),
 	4:  (*Drop)(nil),
-	5:  (*Kill)(nil),
+	5:  (*EndAttempt)(nil),
 	6:  (*ReportImmediately)(nil),
 	7:  (*Ack)(nil),
 	8:  (*ReadOutput)(nil),

@@ -29,7 +29,7 @@ func frames() []wire.Frame {
 			OutputLimitBytes: 4, AllowBackground: true, DeadlineMillis: 5, UID: 1000, BootDeadlineMillis: 6,
 			Memory: 7, MilliCPUs: 8, Tasks: 9, Nice: -3, NoFile: 99, TTY: true,
 			Secrets: []string{"S=/s"}, MaskSecrets: true, DependencyResults: []byte("[]")},
-		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.ReportImmediately{Lease: l},
+		&wire.Drop{Lease: l}, &wire.EndAttempt{Lease: l, Cause: 5, Grace: time.Second}, &wire.ReportImmediately{Lease: l},
 		&wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
 		&wire.ReadOutput{Lease: l, RequestID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.PurgeOutputs{RequestID: 2,
 			Refs: []string{"1-2"}},

@@ -358,7 +358,7 @@ func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error 
 	case e.hasHiddenPlaceholder && j.UID != p.UID:
 		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables "+
 			"that you do not change")
-	case e.changesExecution && g.RunnerLocation.External() && each.RunsAs(j) != p.UID &&
+	case e.changesExecution && g.RunnerLocation.IsExternal() && each.RunsAs(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin):
 		return g.Rights.Refuse(p, "changing a job that runs as another user", control.RightAdmin)
 	}

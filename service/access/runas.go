@@ -24,7 +24,7 @@ func (g *Guard) CheckMayRun(uid int) error {
 // as another user. Typed text takes effect with the rights of that user. A job that belongs to the peer may
 // also run as another user, if an admin has chosen that user.
 func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
-	if each := (worker.Account{RunsAsJobAccount: true}); g.RunnerLocation.External() && each.RunsAs(j) != p.UID &&
+	if each := (worker.Account{RunsAsJobAccount: true}); g.RunnerLocation.IsExternal() && each.RunsAs(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin) {
 		return g.Rights.Refuse(p, "typing into the terminal of job "+j.ID+", which runs as another user,", control.RightAdmin)
 	}

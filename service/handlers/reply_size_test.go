@@ -39,7 +39,7 @@ func newLargestJob(id string) queue.Job {
 			sixfoldText(queue.MaxCommandBytes)},
 		Stdin: sixfoldText(queue.MaxStdinBytes), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096),
 		OutputLimit: queue.MaxOutputLimit, AsUID: new(61377),
-		ExitCodes: queue.ExitCodes{OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes}, OnLost: queue.OnLostRetry,
+		SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes}, OnLost: queue.OnLostRetry,
 		Labels: map[string]string{},
 	}
 	for i := range queue.MaxLabels {

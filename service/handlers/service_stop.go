@@ -15,7 +15,7 @@ func (h *API) ServiceStop(ctx context.Context, p control.ServiceStop) (control.S
 	}
 	queue.TrySend(h.StopRequests, p.KeepJobs) // a second request has no effect
 	stopping := control.ServiceStopResult{PID: os.Getpid(), Dir: h.Paths.StateDir}
-	if h.RunnerLocation.External() {
+	if h.RunnerLocation.IsExternal() {
 		stopping.RunnerDir = h.RunnerLocation.Dir
 	}
 	return stopping, nil
