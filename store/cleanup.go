@@ -47,6 +47,6 @@ type EndedFilter struct {
 // OwnRetentionQueue is a queue with jobs that ended while it had its own retention.
 type OwnRetentionQueue struct {
 	Name        string
-	Jobs        int64 // number of these jobs in RetentionStates
+	Jobs        int64 // number of these jobs that are in one of RetentionStates
 	OutputBytes int64 // bytes of the outputs of these jobs
 }

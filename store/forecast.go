@@ -19,10 +19,10 @@ type Forecast interface {
 	// nothing.
 	Simulate(ctx context.Context, n int) (Simulation, error)
 	// BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits to be
-	// retried, and is not leased. The cost does not depend on the number of jobs. BestWaitingPriority reads one job
-	// in each queue where the user has waiting jobs, in up to 1,000 queues and up to 1,000 lanes with
-	// demands. It also reads each leased job that is not known to have started. If it reaches these limits,
-	// it returns an upper bound.
+	// retried, and is not leased. The cost does not depend on the number of jobs. BestWaitingPriority reads one job in
+	// each queue where the user has waiting jobs, in up to 1,000 queues and up to 1,000 lanes with demands. If it
+	// reaches one of these limits, it returns an upper bound. It also reads each leased job that is not known to have
+	// started.
 	BestWaitingPriority(ctx context.Context, uid int) (WaitingPriority, error)
 }
 

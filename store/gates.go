@@ -13,11 +13,11 @@ import (
 // resource. A job starts only while each gate that it needs has room.
 type Gates interface {
 	// Gates lists locks, rates and resources: the shared ones and those of the user uid. It returns at most
-	// MaxGatesPage gates after the gate passed as after, in the order of GateState.Follows. A lock or rate
+	// MaxGatesPage gates after the gate in the parameter after, in the order of GateState.Follows. A lock or rate
 	// without a stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
-	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If its Amount is 0, it
-	// removes the stored rule. The first job that names the key then sets the rule, which lasts while
+	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If the rule's Amount is 0,
+	// SetGate removes the stored rule. The first job that names the key then sets the rule, which lasts while
 	// unfinished jobs name the key.
 	SetGate(ctx context.Context, rule queue.Demand) error
 	// SetMaxRunningPerUser limits the leased jobs of each user (queue.Job.UID) to n. 0 means unlimited, which

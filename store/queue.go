@@ -84,8 +84,8 @@ type Change struct {
 	MaxBytesPerUser int64
 }
 
-// Act returns the effect of the change on a job in its current state; see queue.Verb.EffectOn. It returns
-// ErrStateChanged if OnlyStates does not list that state.
+// Act returns the effect of the change on a job in its current state; see queue.Verb.EffectOn. acts is false if the
+// change has no effect. Act returns ErrStateChanged if OnlyStates does not list that state.
 func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts bool, err error) {
 	if len(c.OnlyStates) > 0 && !slices.Contains(c.OnlyStates, j.State) {
 		return 0, "", false, ErrStateChanged

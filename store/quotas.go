@@ -20,8 +20,8 @@ type Quotas interface {
 	// UsersOverBytes lists the users whose jobs hold more bytes than the limit keep, most bytes first. It reads
 	// no table.
 	UsersOverBytes(keep int64) []UserBytes
-	// RemovableBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting once it
-	// has reached need bytes.
+	// RemovableBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting once it has
+	// reached the number need.
 	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
 	// TrimUserData removes a limited number of inputs and outputs of a user's jobs while the user holds more
 	// bytes (UserBytes) than the limit keep. It starts with jobs that have not ended. Ended jobs follow, in the

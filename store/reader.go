@@ -13,9 +13,9 @@ type Reader interface {
 	Get(ctx context.Context, id string) (queue.Job, error)
 	// GetFull reads one job by id, with its Env and Stdin.
 	GetFull(ctx context.Context, id string) (queue.Job, error)
-	// History reads a page of a job's attempts, without output: the newest attempts with numbers below before
-	// (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPageRows, or MaxHistoryBytes
-	// of text, but has at least one attempt.
+	// History reads a page of a job's attempts, without output: the newest attempts with numbers below the parameter
+	// before (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPageRows, or
+	// MaxHistoryBytes of text, but has at least one attempt.
 	History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.
 	Attempt(ctx context.Context, seq int64, n int) (queue.Attempt, error)
@@ -24,7 +24,7 @@ type Reader interface {
 	List(ctx context.Context, f Filter) (Page, error)
 	// ListRefs reads a page of references to the jobs that match a filter, newest first.
 	ListRefs(ctx context.Context, f Filter) (RefPage, error)
-	// DependencyLinks returns up to limit parents and up to limit children of a job, past and present. Undecided
+	// DependencyLinks returns up to limit parents and up to limit children of a job, past and present. Unresolved
 	// dependencies come first, in the order in which they were added.
 	DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []DependencyLink, err error)
 	// Screen reads an overview for people: up to f.Rows jobs of each part, each without Env and Stdin. Jobs
@@ -67,7 +67,7 @@ type Page struct {
 	Next int64
 }
 
-// JobRef contains the values of a job that a selector needs.
+// JobRef identifies a job, with its state and its user.
 type JobRef struct {
 	Seq   int64
 	ID    string

@@ -11,7 +11,7 @@ import (
 // Limits of schedules.
 const (
 	MaxSchedules         = 1000 // maximum number of schedules of one user
-	MaxScheduleName      = 100  // maximum length in bytes; a job's id appends the time of the occurrence to it
+	MaxScheduleName      = 100  // maximum length in bytes; a job's id is this name and the time of the occurrence
 	MaxOccurrenceRecords = 100  // number of records kept of each schedule; the oldest are deleted
 	MaxUnfinishedJobs    = 1000 // unfinished jobs of one schedule; at this number, no further job is created
 	MaxOccurrences       = 100  // maximum number of occurrences in one OccurrenceRequest, including missed ones
@@ -129,7 +129,7 @@ type OccurrenceRequest struct {
 
 	Occurrences       []queue.Millis // occurrences to be carried out, oldest first; each job waits for the one before it
 	MissedOccurrences []queue.Millis // occurrences to be recorded as missed, oldest first
-	RequestedBy       *int           // the user who requests the only run; nil if the runs are due
+	RequestedBy       *int           // the user who requests the only occurrence; nil if the occurrences are due
 	// CandidateID returns a candidate for the id of an occurrence's job: the nth one, counted from 1. The job
 	// gets the first candidate that no job has.
 	CandidateID func(instant queue.Millis, n int) string

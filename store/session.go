@@ -62,11 +62,11 @@ type Report struct {
 	// Each lease is released. Then the job is changed as by the method Change.
 	Changes    []LeasedChange
 	WantedJobs int
-	// MaxBytesPerUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt
-	// would exceed it, outputs and inputs of the same user are removed, as TrimUserData does. Nothing is
-	// removed if the number that RemovalLimit allows would not make enough room. The attempt is then recorded
-	// without its output, and its output size is set to OutputOverQuota. If there is no room for the attempt's
-	// record either, and the job has KeptAttemptRecords records, the new record replaces the oldest.
+	// MaxBytesPerUser limits the bytes that one user's jobs may hold; 0 means unlimited. If an ended attempt would
+	// exceed it, outputs and inputs of the same user are removed, as TrimUserData does. RemovalLimit limits their
+	// number. If removing that many would not make enough room, nothing is removed. The attempt is then recorded
+	// without its output, and its output size is set to OutputOverQuota. If there is no room for the attempt's record
+	// either, and the job has KeptAttemptRecords records, the new record replaces the oldest.
 	MaxBytesPerUser int64
 }
 

@@ -25,7 +25,7 @@ type Setting struct {
 	SetAt queue.Millis
 	// Kind is the kind of the event that records the change; "" means EventSettingChanged. It is not stored.
 	Kind queue.EventKind
-	// Secret leaves the value out of the event. It is not stored.
+	// Secret is true if the event must not show the value. It is not stored.
 	Secret bool
 }
 

@@ -244,9 +244,9 @@ const (
 type StatsFilter struct {
 	Queue        string
 	Since, Until queue.Millis
-	// Grain is the length of the periods; 0 selects the finest grain that is kept back to Since.
+	// Grain is the length of the periods; 0 selects the finest grain whose statistics are still kept from Since on.
 	Grain Grain
-	// WithPeriods adds the statistics of each period.
+	// WithPeriods adds the statistics of each period to the result.
 	WithPeriods bool
 	// AllTime selects the totals of all time instead, by queue. The totals never decrease. If AllTime is set, the
 	// other fields are ignored.
@@ -271,7 +271,7 @@ func (f *StatsFilter) Range(now queue.Millis) (g Grain, since, until queue.Milli
 // Stats contains the statistics of a range of whole periods.
 type Stats struct {
 	Grain        Grain
-	Since, Until queue.Millis      // start and end of the range; the last period may not be over
+	Since, Until queue.Millis      // start and end of the range; its last period may still continue
 	Queues       []QueueStatistics // ordered by name, with OtherQueues last
 	// Periods contains the periods that have statistics, oldest first, of all selected queues together.
 	Periods []PeriodStatistics

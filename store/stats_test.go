@@ -57,8 +57,8 @@ func TestQuantilesAreNear(t *testing.T) {
 	}
 }
 
-// ParseHistogram returns the histogram that Append has encoded, in few bytes. It returns an empty histogram for
-// damaged input, and never panics.
+// ParseHistogram returns the histogram that Append has encoded, and the encoding is short. ParseHistogram returns an
+// empty histogram for damaged input, and never panics.
 func FuzzHistogram(f *testing.F) {
 	var h Histogram
 	f.Add(h.Append(nil))

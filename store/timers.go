@@ -11,7 +11,7 @@ type Timers interface {
 	// IdempotencyKeyRetention. Each call makes a limited number of these changes. It returns the time until the
 	// next change is due, at most an hour; 0 means that more changes are due now.
 	Promote(ctx context.Context) (next time.Duration, err error)
-	// PromoteHints returns a channel that receives a hint when a change is due earlier than the last call of
-	// Promote has returned.
+	// PromoteHints returns a channel that receives a hint when a change is due earlier than the last result of Promote
+	// says.
 	PromoteHints() <-chan struct{}
 }

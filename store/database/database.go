@@ -34,9 +34,8 @@ type Statements interface {
 	// InWordsSQL returns an SQL condition: the column equals one of the words in the condition's argument, a text
 	// of words separated by spaces. The words must not contain quotes.
 	InWordsSQL(column string) string
-	// ReadLimit returns the LIMIT for a statement of which the caller wants to read about as many rows as want
-	// says, each about rowBytes long. The limit is needed because a server also sends rows that the caller does
-	// not read.
+	// ReadLimit returns the LIMIT for a statement. want is the number of rows that the caller will probably read, and
+	// rowBytes their typical size. The limit is needed because a server also sends rows that the caller does not read.
 	ReadLimit(want, rowBytes int) int
 	Close() error
 }

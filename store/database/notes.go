@@ -40,7 +40,7 @@ func QuoteLocation(location string) string {
 	return location
 }
 
-// MoveSourceText returns, for messages, the source of the incomplete copy that a note NoteMoving describes.
+// MoveSourceText returns the source of an incomplete copy, for messages. note is the value of NoteMoving.
 func MoveSourceText(note string) string {
 	var source struct {
 		Place string `json:"place"`

@@ -1,5 +1,5 @@
-// Package dependencies stores which job waits for which other job. It also stores notes about ended jobs, because
-// it is decided later whether the jobs that wait for them may run.
+// Package dependencies stores which job waits for which other job. It also stores notes about ended jobs, because a
+// later transaction decides whether the jobs that wait for them may run.
 //
 // Start with Tables.
 package dependencies
@@ -15,15 +15,15 @@ import (
 // change the database. If the transaction is rolled back, the caller restores it.
 type State struct {
 	HasEdges       bool  `json:"k"` // a job waits, or once waited, for another job
-	UndecidedJobs  int64 `json:"d"` // number of notes about jobs whose dependants are not decided yet
+	UndecidedJobs  int64 `json:"d"` // number of notes about jobs whose edges must still be decided
 	LastDecidedUID int64 `json:"-"` // uid of the note that NextParentChange returned last; each node has its own value
 }
 
-// Read adds statements to the batch all. They find out whether any job waits or has waited for another one, and
-// how many notes are stored.
-func (s *State) Read(all *database.QueryBatch) {
-	all.Each(func(database.Row) { s.HasEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
-	all.Each(func(r database.Row) { s.UndecidedJobs = r.Num(0) }, `SELECT count(*) FROM ended`)
+// Read adds statements to the batch. They find out whether any job waits or has waited for another one, and how many
+// notes are stored.
+func (s *State) Read(batch *database.QueryBatch) {
+	batch.Each(func(database.Row) { s.HasEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
+	batch.Each(func(r database.Row) { s.UndecidedJobs = r.Num(0) }, `SELECT count(*) FROM ended`)
 }
 
 // Tables implements rules.Dependencies on the tables "edges" and "ended", in one transaction. If a statement of
@@ -99,7 +99,7 @@ func (t Tables) AddParentChange(parent int64, uid int, state queue.State, after 
 
 // ExtendRerunChange implements rules.Dependencies. It extends the parent's newest Rerun note to all current
 // edges, and deletes newer notes.
-func (t Tables) ExtendRerunChange(parent int64) (was bool, err error) {
+func (t Tables) ExtendRerunChange(parent int64) (found bool, err error) {
 	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`,
 		parent,
 		int64(rules.Rerun))

@@ -27,18 +27,18 @@ type Tx interface {
 // State is the part of the gates that the writer keeps in memory. If the transaction is rolled back, the caller
 // restores it.
 type State struct {
-	HasGates     bool    // the database contains gates, and perhaps lanes with demands
+	HasGates     bool    // the database contains gates; without gates, no lane has demands
 	ResourceList []int64 // ids of the gates that are resources; to change it, a transaction assigns a new list
-	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases that are not known
-	// to have started. The caller of this package counts the units.
+	// UsedUnits counts the units that leases hold, by gate. For a rate it counts only leases whose attempts are not
+	// known to have started. The caller of this package counts the units.
 	UsedUnits map[int64]int
 }
 
-// Read adds the statements that read the state, except UsedUnits.
-func (s *State) Read(all *database.QueryBatch) {
-	all.Each(func(r database.Row) { s.ResourceList = append(s.ResourceList, r.Num(0)) },
+// Read adds to the batch the statements that read the state, except UsedUnits.
+func (s *State) Read(batch *database.QueryBatch) {
+	batch.Each(func(r database.Row) { s.ResourceList = append(s.ResourceList, r.Num(0)) },
 		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
-	all.Each(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
+	batch.Each(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
 // Tables implements rules.Gates, except TakenUnits, on the tables "gates" and "starts", in one transaction.
@@ -151,7 +151,7 @@ func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) 
 	return int(starts), err
 }
 
-// NthNewestStart implements rules.Gates. It returns the time of the start that exactly n newer starts follow, or 0.
+// NthNewestStart implements rules.Gates. It returns the time of the start that has exactly n newer starts, or 0.
 func (t *Tables) NthNewestStart(gate int64, since queue.Millis, n int) (queue.Millis, error) {
 	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate,
 		int64(since), int64(n))
@@ -246,7 +246,7 @@ func (t *Tables) SetFixedRule(d queue.Demand) (id int64, err error) {
 	return id, t.putRule(id, int64(d.Amount), d.Period.Milliseconds())
 }
 
-// deleteOldStarts deletes the starts that are older than a rate's period.
+// deleteOldStarts deletes the starts of a rate that are older than its period.
 func (t *Tables) deleteOldStarts(gate int64) {
 	t.tx.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate,
 		int64(t.tx.Now()), gate)
@@ -270,8 +270,8 @@ func (t *Tables) AdjustNamingCounts(j *rules.Job, delta int) (err error) {
 	return err
 }
 
-// WriteNamed writes the changed numbers of jobs that name a gate. It writes each gate once, however many jobs have
-// changed.
+// WriteNamed writes how many jobs name each gate, if that number has changed. It writes each gate once, however many
+// jobs have changed.
 func (t *Tables) WriteNamed() (err error) {
 	for g, by := range t.namingChanges {
 		if by != 0 {

@@ -66,8 +66,8 @@ type allocator struct {
 // maxCheck limits the numbers that one call of allocator.checkTaken checks.
 const maxCheck = 1000
 
-// checkTaken finds out which of these ids are already ids of jobs. It does the same for the next free numbers:
-// as many as the parameter numbers says, up to maxCheck.
+// checkTaken finds out which of the given ids are already ids of jobs. It also checks the next numbers: as many as the
+// parameter numbers says, up to maxCheck.
 func (a *allocator) checkTaken(ids []string, numbers int) (err error) {
 	a.checkedUpTo = a.next + int64(min(numbers, maxCheck))
 	for number := a.next; number < a.checkedUpTo; number++ {

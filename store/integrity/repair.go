@@ -16,7 +16,7 @@ import (
 // This file compares the counts that are stored in the database with the rows that they count. Repair then
 // corrects the counts.
 
-// CounterFaults compares the stored counts with the rows.
+// CounterFaults compares all stored counts with the rows that they count.
 func CounterFaults(c database.Conn) (faults []string, err error) {
 	for _, state := range queue.States() {
 		kept, err := c.QueryNumber(`SELECT ` + state.String() + ` FROM meta`)
@@ -249,9 +249,9 @@ type countSource[C any] struct {
 	rows    string        // statement that counts the rows
 }
 
-// countFaults compares stored counts with the rows that they count. It reads a list of newer counts with the
-// statement meta, and parses this list with the function parseList. Counts in the list replace those from
-// source.table. The function key reads the user or queue from a row.
+// countFaults compares stored counts with the rows that they count. The statement meta reads a list of newer counts,
+// which the function parseList parses. Counts in the list replace those from source.table. The function key reads the
+// user or queue from a row.
 func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K, meta string,
 	parseList func(string) (map[K]C, error), source countSource[C]) (faults []string) {
 	list, err := database.QueryText(c, meta)

@@ -20,7 +20,8 @@ type Queue struct {
 	RetainedJobs, RetainedBytes int64
 	Lanes                       int // number of lanes, including those without jobs
 	// LastTurns holds, for each user, the turn in which a job of the user was last claimed. A turn numbered up to
-	// FixedTurns was taken under an earlier rule of the queue. Such a turn still counts if its lease is returned.
+	// FixedTurns was taken under an earlier rule of the queue. Such a turn still counts after its lease is returned; a
+	// later turn does not.
 	LastTurns  map[int]int64
 	FixedTurns int64
 
@@ -64,7 +65,7 @@ func (q *Queue) SetStoredCounts(c records.QueueCounts) {
 	q.Waiting, q.UID, q.RetainedJobs, q.RetainedBytes = c.Waiting, c.UID, c.RetainedJobs, c.RetainedBytes
 }
 
-// SetRule sets the rule of the queue. The caller then calls UpdateQueue.
+// SetRule sets the rule of the queue. The caller must then call UpdateQueue.
 func (q *Queue) SetRule(rule store.QueueRule) {
 	q.Rule, q.Weight, q.MaxWaiting, q.OwnRetention = rule, rule.Weight, rule.MaxPending,
 		rule.Retention != store.Retention{}
@@ -216,8 +217,8 @@ func (q *Queue) HasOpenLane(l *rules.Lane) bool {
 		slices.ContainsFunc(q.users[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
-// SetOpen records the new state of a lane with demands: its head, and whether it is open. It marks the user's
-// lanes as stale only if no open one is left in memory and the database has more.
+// SetOpen records the new state of a lane with demands: its head, and whether it is open. It marks the user's lanes as
+// stale only if memory then has no open lane of the user, but the database has.
 func (ls *Lanes) SetOpen(q *Queue, l rules.Lane) {
 	if q.Stale || q.StaleUsers[l.UID] {
 		ls.MarkStaleUser(q, l.UID)

@@ -222,7 +222,7 @@ func (m *move) openTarget() (err error) {
 	if err != nil || was == m.source {
 		return err
 	}
-	for _, t := range m.tables { // the queue has changed since the interrupted copy
+	for _, t := range m.tables { // start again, because the queue has changed since the interrupted copy
 		if err := m.targetConn.Exec(`DELETE FROM ` + t.name); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // themselves are counted if the bound reaches the limit. See docs/decisions/0033.
 const (
 	MaxSubmissions      = 100_000 // maximum number of waiting units of one role
-	submissionUnitBytes = 2684    // in bytes; limits the waiting specs of a role to 256 MiB in total
+	submissionUnitBytes = 2684    // bytes of spec per unit; limits the waiting specs of a role to 256 MiB in total
 	maxSubmissionBytes  = 1 << 20 // maximum size of one job
 	submissionTimeout   = "'2s'"  // lock timeout for waiting on a transaction that submits the same id
 )

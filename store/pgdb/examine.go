@@ -67,7 +67,7 @@ func untrustedObjectFinding(f *untrustedObject) store.Finding {
 // OldTransactionAge is the age at which an open transaction is reported.
 const OldTransactionAge = 5 * time.Minute
 
-// ExamineQueue checks a database that contains a queue.
+// ExamineQueue checks a database that contains a queue. It reports transactions older than old.
 func ExamineQueue(c database.Querier, name string, old time.Duration) (list []store.Finding, err error) {
 	version, fsync, commits, full := "", "", "", ""
 	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
@@ -112,7 +112,7 @@ func ExamineQueue(c database.Querier, name string, old time.Duration) (list []st
 		add(store.LevelWarning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs",
 			async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
 	}
-	if unseen > 0 { // only privileged roles see these columns of other processes
+	if unseen > 0 { // only privileged roles see which standbys are asynchronous
 		add(store.LevelWarning, fmt.Sprintf("the server has %d standbys, but the role of the service has no right to see "+
 			"which of them are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen),
 			"grant pg_read_all_stats to the role of the service")

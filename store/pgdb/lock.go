@@ -46,8 +46,8 @@ func LockQueue(ctx context.Context, c *Conn, name string) error {
 	}
 }
 
-// LockedError returns an error which says that the queue is being moved, and names the holder of the lock. Any
-// role that can connect to the database can take this lock, even on purpose.
+// LockedError returns an error which says that the queue is being moved, and names the holder of the lock. Any role
+// that can connect to the database can take this lock, so the holder need not be a move.
 func LockedError(name string, c database.Querier) error {
 	who, err := database.QueryText(c, `SELECT 'session ' || l.pid || ' of the role ' || coalesce(a.usename, '?')
 		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid

@@ -34,18 +34,18 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found
 		WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
 
-// untrustedObject is an object in the schema whose owner is a role that the service does not trust. kind contains
-// its kind and name, such as "TABLE queuectl.jobs". user is the role of the service.
-type untrustedObject struct{ kind, owner, user, database string }
+// untrustedObject is an object in the schema whose owner is a role that the service does not trust. object is its kind
+// and name, such as "TABLE queuectl.jobs". user is the role of the service.
+type untrustedObject struct{ object, owner, user, database string }
 
 func (o *untrustedObject) message() string {
 	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the "+
-		"service uses the role %s", o.kind, o.owner, o.user)
+		"service uses the role %s", o.object, o.owner, o.user)
 }
 
 func (o *untrustedObject) advice() string {
 	return fmt.Sprintf(`to keep it with its data, run: ALTER %s OWNER TO %q; drop it only if queuectl did not create it`,
-		o.kind, o.user)
+		o.object, o.user)
 }
 
 // findUntrustedObject returns the first object of the schema that belongs to an untrusted role. It returns nil

@@ -51,7 +51,7 @@ func scriptFrom(from int, steps, own [][]string) (script []string) {
 // schemaLine describes one part of a schema.
 type schemaLine struct {
 	name       string // kind and name of the part, like "column jobs.seq"
-	definition string // for a column, like "bigint NOT NULL"
+	definition string // SQL definition; of a column, like "bigint NOT NULL"
 }
 
 var (
@@ -59,12 +59,12 @@ var (
 	createIndexPattern = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
 )
 
-// createdNames returns the names of the objects that a script creates, separated by spaces. The regular
-// expression statement matches the CREATE statements to search for.
-func createdNames(script []string, statement *regexp.Regexp) string {
+// createdNames returns the names of the objects that a script creates, separated by spaces. The regular expression
+// pattern matches the CREATE statements to search for.
+func createdNames(script []string, pattern *regexp.Regexp) string {
 	var names []string
 	for _, s := range script {
-		if found := statement.FindStringSubmatch(s); found != nil {
+		if found := pattern.FindStringSubmatch(s); found != nil {
 			names = append(names, found[1])
 		}
 	}
@@ -127,9 +127,9 @@ func schemaFingerprint(lines []schemaLine, script []string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// checkShape returns an error if the tables differ from those that a script creates, and names the first
-// difference. changed is the new fingerprint to store, or "" if the stored fingerprint is up to date.
-func checkShape(c *Conn, script []string) (changed string, err error) {
+// checkShape returns an error if the tables differ from those that a script creates, and names the first difference.
+// newFingerprint is the fingerprint to store, or "" if the stored fingerprint is up to date.
+func checkShape(c *Conn, script []string) (newFingerprint string, err error) {
 	lines, err := describeSchema(c, schemaOIDSQL, script)
 	if err != nil {
 		return "", err
@@ -233,10 +233,10 @@ func schemaVersion(c *Conn, script []string) (version int64, err error) {
 	return c.QueryNumber(`SELECT version FROM schema`)
 }
 
-// checkSchema returns an error if this program cannot use the tables. Either their version is newer and its
-// min_reader excludes this program, or they have this version but differ from the expected tables. The result
-// changed is the fingerprint to store, as returned by checkShape.
-func checkSchema(c *Conn, version int64, steps, own [][]string) (changed string, err error) {
+// checkSchema returns an error if this program cannot use the tables. Either their version is newer and its min_reader
+// excludes this program, or they have this version but differ from the expected tables. The result newFingerprint is
+// that of checkShape.
+func checkSchema(c *Conn, version int64, steps, own [][]string) (newFingerprint string, err error) {
 	if version == int64(len(steps)) {
 		return checkShape(c, scriptFrom(0, steps, own))
 	}
@@ -262,9 +262,9 @@ func CheckTables(c *Conn) (version int64, err error) {
 // checkExistingTables checks tables that have this program's version or a newer one. It stores their fingerprint if
 // that is new.
 func checkExistingTables(c *Conn, version int64, steps, own [][]string) error {
-	changed, err := checkSchema(c, version, steps, own)
-	if err == nil && changed != "" {
-		err = c.Exec(`UPDATE schema SET fingerprint = ?`, changed)
+	newFingerprint, err := checkSchema(c, version, steps, own)
+	if err == nil && newFingerprint != "" {
+		err = c.Exec(`UPDATE schema SET fingerprint = ?`, newFingerprint)
 	}
 	return err
 }

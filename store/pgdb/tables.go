@@ -97,7 +97,7 @@ func nodeTables() []string {
 			news TEXT NOT NULL -- JSON, '' if there are more than can be told
 		)`,
 		`ALTER TABLE nodes ALTER reserved SET STORAGE EXTERNAL`,
-		`ALTER TABLE changes ALTER news SET STORAGE EXTERNAL`, // compressing these values takes longer
+		`ALTER TABLE changes ALTER news SET STORAGE EXTERNAL`, // storing these values compressed takes longer
 		`CREATE INDEX asks_node ON asks (node, slow, n) WHERE answer IS NULL`,
 	}
 }

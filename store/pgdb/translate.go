@@ -89,15 +89,15 @@ func wrapError(err error, statement string) error {
 	return ConnLostError{fmt.Errorf("the connection to the database is lost: %w", err)}
 }
 
-// untranslated matches the parts of a statement that translate replaces. It also matches quoted texts, which
+// translatedParts matches the parts of a statement that translate replaces. It also matches quoted texts, which
 // translate leaves unchanged.
-var untranslated = regexp.MustCompile(`'[^']*'|\?[0-9]*|INDEXED BY [^ \t\n)]+|CROSS JOIN `)
+var translatedParts = regexp.MustCompile(`'[^']*'|\?[0-9]*|INDEXED BY [^ \t\n)]+|CROSS JOIN `)
 
 // translate translates a statement for PostgreSQL: it numbers the placeholders and removes INDEXED BY and
 // CROSS JOIN, which only SQLite needs.
 func translate(sql string) string {
 	n := 0
-	return untranslated.ReplaceAllStringFunc(sql, func(part string) string {
+	return translatedParts.ReplaceAllStringFunc(sql, func(part string) string {
 		switch part[0] {
 		case '\'':
 			return part

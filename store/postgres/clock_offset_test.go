@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// startSlowProxy returns the URL of a proxy to the server. The proxy delays each reply of the server by slow
-// nanoseconds.
+// startSlowProxy returns the URL of a proxy to the server. The proxy delays each reply of the server by the number of
+// nanoseconds in slow.
 func startSlowProxy(t *testing.T, url, socket string) (through string, slow *atomic.Int64) {
 	t.Helper()
 	dir := t.TempDir()

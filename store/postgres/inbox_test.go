@@ -90,24 +90,24 @@ func TestSubmitReadsTheSameForAnyBacklog(t *testing.T) {
 			`; DO $$BEGIN PERFORM queuectl.enqueue('{"command":"true"}'); END$$;
 			SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_all_tables WHERE relid = 'queuectl.submissions'::regclass; COMMIT`)
 	}
-	// wait inserts submissions of a role, as if the role had called the SQL function once for each of them.
-	wait := func(from, upto int) {
+	// insertSubmissions inserts submissions of a role, as if the role had called the SQL function once for each.
+	insertSubmissions := func(from, upto int) {
 		t.Helper()
 		pgserver.Query(t, url, fmt.Sprintf(
 			`INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'many', 'm' || i, '{"command":"true"}', i - 1 FROM generate_series(%d, %d) AS i;
 			SELECT setval('queuectl.submitted_' || md5('many'), %[2]d)`, from, upto))
 	}
-	wait(1, 10)
+	insertSubmissions(1, 10)
 	reads("few")
 	before := [2]string{reads("many"), reads("few")}
-	wait(12, 90_000)
+	insertSubmissions(12, 90_000)
 	if got := [2]string{reads("many"), reads("few")}; got != before {
 		t.Errorf("with 90,000 waiting submissions it reads %v rows, and with 10 it reads %v", got, before)
 	}
 	// Raise the sequence above the number of waiting units, as calls that were rolled back do.
 	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`)
 	reads("few")
-	wait(90_002, pgdb.MaxSubmissions-1)
+	insertSubmissions(90_002, pgdb.MaxSubmissions-1)
 	reads("many")
 	out, err := pgserver.TryQuery(pgserver.WithRole(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
 	if err == nil || !strings.Contains(

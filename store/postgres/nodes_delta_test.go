@@ -195,7 +195,7 @@ func TestHintsAreReceived(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-b.RequestHints()
-		if time.Since(began) > pollInterval*3/4 { // late: a poll found the request, not a notification
+		if time.Since(began) > pollInterval*3/4 { // late: the node got no notification, and polled
 			late++
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// Two nodes make each other reload by changing a queue in turn. Users still take turns when their dependants
-// are decided.
+// Two nodes make each other reload by changing a queue in turn. The dependencies of different users' jobs are still
+// decided in turn.
 func TestTurnsSurviveReload(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

@@ -52,7 +52,7 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 		if free != 0 {
 			t.Error("the row of a job that has ended is not written while another node has the turn")
 		}
-		held.Exec(what) // may deadlock, and then the server aborts one of the two
+		held.Exec(what) // may deadlock with node a; the server then aborts one of the two transactions
 		held.Exec(`ROLLBACK`)
 		if err := <-ended; err != nil {
 			t.Errorf("after %s: %v", what, err)

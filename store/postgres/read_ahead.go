@@ -18,7 +18,8 @@ type earlyRows struct {
 	rows []pgdb.Row // the rows if they were read immediately; nil if Each must read them
 }
 
-// StartLaneQuery implements engine.SharedDatabase. It sends a query for jobs before their rows are needed.
+// StartLaneQuery implements engine.SharedDatabase. It sends a query for jobs before their rows are needed. If readNow
+// is true, it also reads the rows.
 func (b backend) StartLaneQuery(query string, args []any, want int, readNow bool) (engine.EarlyRows, error) {
 	e := &earlyRows{conn: b.writer.Conn}
 	if !readNow {
@@ -29,7 +30,7 @@ func (b backend) StartLaneQuery(query string, args []any, want int, readNow bool
 	return e, err
 }
 
-// Each implements engine.EarlyRows. It passes the rows to the callback each.
+// Each implements engine.EarlyRows. It calls the function each for every row.
 func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
 		return e.conn.FinishQuery(each)
@@ -72,7 +73,7 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.Start, size int) ([]
 		return nil, err
 	}
 	for i, rows := range copies { // sort the rows, because a join returns them in no defined order
-		sort.Slice(rows, func(m, n int) bool { // sort.Slice does not copy the rows that it compares
+		sort.Slice(rows, func(m, n int) bool { // sort.Slice, because slices.SortFunc would copy the rows
 			return readahead.Position(&rows[n]).After(readahead.Position(&rows[m]))
 		})
 		list[i].Rows = make([]database.Row, len(rows))

@@ -233,7 +233,7 @@ func (b backend) OpenReader() (database.ReadConn, error) {
 // BeforeCommit implements engine.Backend. There is nothing to check.
 func (b backend) BeforeCommit() error { return nil }
 
-// ReadReservations implements engine.Backend. Each node lists its reserved leases, which are not known to have
+// ReadReservations implements engine.Backend. Each node lists its reserved leases, whose attempts are not known to have
 // started, in its row of the table nodes.
 func (b backend) ReadReservations(all *database.QueryBatch, read func(database.Row)) {
 	all.Each(read, `SELECT reserved FROM nodes WHERE reserved <> ''`)
@@ -281,8 +281,8 @@ func (b backend) RefusalError(k database.ErrorKind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "the change was not stored: %v; try again later", err)
 }
 
-// MayBlameOtherStatement implements engine.Backend. It reports whether the error belongs to PostgreSQL's class
-// 22 (data), 23 (constraints) or 54 (limits).
+// MayBlameOtherStatement implements engine.Backend. It reports whether the error belongs to PostgreSQL's class 22
+// (data), 23 (constraints) or 54 (limits). An earlier statement of the pipeline may have caused it.
 func (b backend) MayBlameOtherStatement(err error) bool {
 	e, refused := errors.AsType[pgdb.StatementError](err)
 	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])

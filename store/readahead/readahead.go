@@ -136,9 +136,9 @@ func (l *laneRows) covers(from rules.Position) bool {
 // result has one element for each start.
 type Reader func(starts []Start, size int) ([]LaneJobs, error)
 
-// Find calls the function each for a lane's jobs from l.NextPosition on. If necessary, it first reads at most
-// limit jobs, including those of lanes that will probably be served next. Find reports whether the lane has no
-// further jobs. It sets the argument gone of each for a job that has left the lane since its row was read.
+// Find calls the function each for a lane's jobs from l.NextPosition on. If necessary, it first reads at most limit
+// jobs, including those of lanes that will probably be served next. Find reports whether the lane has no further jobs.
+// It passes gone as true for a job that has left the lane since its row was read.
 func (j *Jobs) Find(l *rules.LaneScan, limit int, read Reader,
 	each func(r database.Row, gone bool) (more bool, err error)) (all bool, err error) {
 	from := l.NextPosition

@@ -64,7 +64,7 @@ func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.Wa
 type bestSearch struct {
 	reader       *Reader
 	uid          int64
-	leasedFences map[int64]int64 // fences of leases that are not known to have started, by seq
+	leasedFences map[int64]int64 // by seq: fences of leases whose attempts are not known to have started
 
 	found             bool
 	bestPosition      rules.Position
@@ -75,8 +75,8 @@ type bestSearch struct {
 	restFrom       rules.Position // if stoppedAtLimit: no unsearched lane has a job before this position
 }
 
-// takeFirstOf takes the first job that is not leased from the jobs that the SQL text rows selects, if that job
-// ranks before the best job found.
+// takeFirstOf finds the first job that is not leased among those that the SQL text rows selects. It takes this job if
+// it ranks before the best job found.
 func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 	return b.reader.Query(func(r database.Row) (bool, error) {
 		p := rules.Position{Rank: r.Num(0), Seq: r.Num(1)}

@@ -42,9 +42,8 @@ func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total 
 	return total, err
 }
 
-// RemovableBytes implements store.Quotas. The total size of the outputs is known without reading them. Each
-// input that it reads has more than MaxKeptInputBytes bytes, so need also limits the number of inputs that it
-// reads.
+// RemovableBytes implements store.Quotas. The total size of the outputs is known without reading them. Each input that
+// it reads has more than MaxKeptInputBytes bytes, so the parameter need also limits the number of inputs that it reads.
 func (s *Reads) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
 	outputs := s.usageOf(uid).Outputs
 	if outputs >= need {

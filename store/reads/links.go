@@ -52,24 +52,24 @@ func (s *Reads) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 	err = s.Read(ctx, func(r *Reader) error {
 		list = nil
 		room := queue.MaxDependencyResultBytes
-		// came holds the ids of all edges, in order. results holds the ids of the edges whose parent's result
+		// edgeIDs holds the ids of all edges, in order. neededResults holds the ids of the edges whose parent's result
 		// is needed.
-		var came, results []int64
+		var edgeIDs, neededResults []int64
 		err := database.Each(r, func(r database.Row) {
 			p := store.Parent{ID: r.Text(1), UID: int(r.Num(2)), State: queue.State(r.Num(3)), ExitCode: r.Num(4)}
 			if size := int(r.Num(5)); size > 0 && size <= room {
 				room -= size
-				results = append(results, r.Num(0))
+				neededResults = append(neededResults, r.Num(0))
 			}
-			at, _ := slices.BinarySearch(came, r.Num(0))
-			came, list = slices.Insert(came, at, r.Num(0)), slices.Insert(list, at, p)
+			at, _ := slices.BinarySearch(edgeIDs, r.Num(0))
+			edgeIDs, list = slices.Insert(edgeIDs, at, r.Num(0)), slices.Insert(list, at, p)
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0)
 			FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent
 			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
-		for _, edge := range results { // read only the needed results, since all of them may be large
+		for _, edge := range neededResults { // read only these results, since all of them may be large
 			if err == nil {
 				_, err = database.First(r, func(r database.Row) {
-					at, _ := slices.BinarySearch(came, edge)
+					at, _ := slices.BinarySearch(edgeIDs, edge)
 					list[at].Result = slices.Clone(r.View(0))
 				}, `SELECT result FROM edges CROSS JOIN jobs ON jobs.seq = parent
 					JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE edges.id = ?`, edge)

@@ -67,7 +67,7 @@ func (r *Reader) takeTurns(
 	return list, err
 }
 
-// claimedLanes returns the lanes of the claimed jobs that have not started. It reads at most rows of those jobs
+// claimedLanes returns the lanes of the claimed jobs that have not started. The parameter rows limits the jobs read
 // that have left their lanes.
 func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (

@@ -20,8 +20,8 @@ type StagedJob struct {
 	Texts
 }
 
-// HasChosenID reports whether the user chose the job's id. Such an id has its own row while the job is in a
-// frame. Other jobs need no row, because their ids are their seqs, and each frame's row stores the range of its
+// HasChosenID reports whether the user chose the job's id. The table staged_ids has a row for such an id while the job
+// is in a frame. Other jobs need no row there: their ids are their seqs, and each frame's row stores the range of its
 // seqs.
 func (s *StagedJob) HasChosenID() bool { return s.ID != "" }
 

@@ -82,7 +82,7 @@ func (t *Texts) Size(dependencies int) int64 {
 	return int64(len(t.Labels)+len(t.Terms)+len(t.Input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// TotalSize returns how many bytes the drafts, as jobs, count for in their user's quota. list holds the encoded
+// TotalSize returns how many bytes jobs made of the drafts count for in their user's quota. list holds the encoded
 // texts of each draft.
 func TotalSize(drafts []queue.Job, list []Texts) (n int64) {
 	for i := range list {
@@ -147,8 +147,8 @@ func readTexts(r database.Row, whole bool, terms *queue.Execution) error {
 	return err
 }
 
-// decodeObject decodes settings or an input, which are stored as JSON objects. It rejects null, which Unmarshal
-// would accept without changing terms.
+// decodeObject decodes settings or an input, which are stored as JSON objects. It rejects null, which Unmarshal would
+// accept without changing the parameter terms.
 func decodeObject(text []byte, terms *queue.Execution) error {
 	if len(text) == 0 || text[0] != '{' {
 		return errors.New("the stored text is not a JSON object")

@@ -26,7 +26,7 @@ import (
 const (
 	copyPrefix       = "copy-" // start of the name of an unfinished copy
 	copyStep         = 256     // pages copied in one step: 1 MiB, about a millisecond of the writer's time
-	outputPieceBytes = 1 << 20 // bytes of output in one row of the additional table
+	outputPieceBytes = 1 << 20 // bytes of output in one row of the table outputs
 )
 
 // backupFile is a finished backup.

@@ -70,8 +70,8 @@ func (s *Store) Compact(ctx context.Context) {
 	}
 }
 
-// pauseCompaction waits for the time wait, or less if new jobs are refused for lack of space. It returns false
-// if compaction must end.
+// pauseCompaction waits for the duration wait, or less if new jobs are refused for lack of space. It returns false if
+// compaction must end.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	first := min(wait, compactRetryPause)
 	var hint chan struct{} // nil at first, so that hints do not shorten the first part of the pause

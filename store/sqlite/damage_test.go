@@ -38,8 +38,8 @@ func fileChecksum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// expectRefused checks that opening the database in a directory fails with an error that contains the text in
-// says, and does not change the file.
+// expectRefused checks that opening the database in a directory fails with an error that contains the text says, and
+// does not change the file.
 func expectRefused(t *testing.T, dir, says string) error {
 	t.Helper()
 	path := filepath.Join(dir, sqlitedb.DatabaseName)

@@ -44,7 +44,8 @@ func startLockHolder(t *testing.T, path string) (said string, stop func()) {
 	return startOtherProgram(t, path, `BEGIN IMMEDIATE`)
 }
 
-// startOtherProgram starts another program that executes statements on a database and then keeps it open.
+// startOtherProgram starts another program that executes statements on a database and then keeps it open. said is the
+// result that this program prints.
 func startOtherProgram(t *testing.T, path, sql string) (said string, stop func()) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])

@@ -27,10 +27,9 @@ const (
 	// spaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
 	// 500 MB/s uses 2.5 MB.
 	spaceCheckInterval = 5 * time.Millisecond
-	// guardPause is the minimum time between two checks that changes in the directory of the database files
-	// have caused.
+	// guardPause is the minimum time between two checks of the database files after changes in their directory.
 	guardPause = time.Second
-	// guardPollInterval is the time between two checks if the directory cannot be watched.
+	// guardPollInterval is the time between two checks of the files if the directory cannot be watched.
 	guardPollInterval = 30 * time.Second
 )
 

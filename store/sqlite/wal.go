@@ -19,7 +19,7 @@ const (
 	walAlarmBytes     = 256 << 20              // bytes; above this, a warning appears and reads get a shorter time limit
 	walWaitMillis     = `100`                  // ms that the writer waits for readers
 	walLongWaitMillis = `400`                  // ms that the writer waits during a warning; longer than any read may take
-	walFirstPause     = time.Second            // minimum time between two waits
+	walFirstPause     = time.Second            // minimum time between two waits for readers
 	walMaxPause       = 30 * time.Second       // maximum time between two waits, for a reader that does not end
 	shortReadTimeout  = 250 * time.Millisecond // time limit of reads while the warning is shown
 )

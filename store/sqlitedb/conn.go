@@ -288,7 +288,7 @@ func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql strin
 	if err != nil {
 		return err
 	}
-	outer := c.row // remember the row of an outer query, whose callback may have called this method
+	outer := c.row // keep the row of an outer query, in case its callback called this method
 	c.row = Row{c.TLS, p}
 	for more := true; more && err == nil; {
 		switch rc := sqlite3.Xsqlite3_step(c.TLS, p); rc {

@@ -69,7 +69,7 @@ func allocateWALIndex(path string) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && IsDiskLimitErrno(errno) {
 		return noSpaceError(path, err)
 	}
-	return nil // other file systems than those with small blocks need not support this call
+	return nil // ignore other errors: a file system without small blocks need not support this call
 }
 
 // walIndexBytes is the size of the -shm file, in bytes, for a WAL of WALKeepBytes. The file has one region for

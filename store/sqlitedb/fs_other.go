@@ -8,5 +8,5 @@ func FileSystemOf(string) (fileSystem, error) { return fileSystem{Name: "an unkn
 // RefusedFileSystems lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string { return "" }
 
-// allocateWALIndex does nothing: file systems of this operating system have blocks of at least 4 KiB.
+// allocateWALIndex does nothing: on this system blocks have at least 4 KiB, so SQLite itself writes to each one.
 func allocateWALIndex(string) error { return nil }

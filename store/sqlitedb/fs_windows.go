@@ -58,5 +58,5 @@ func volumeFileSystem(path string, kind uint32, name string) fileSystem {
 // RefusedFileSystems lists the file systems on which no queue may be stored.
 func RefusedFileSystems() string { return "network drives" }
 
-// allocateWALIndex does nothing: file systems of this operating system have blocks of at least 4 KiB.
+// allocateWALIndex does nothing: on this system blocks have at least 4 KiB, so SQLite itself writes to each one.
 func allocateWALIndex(string) error { return nil }

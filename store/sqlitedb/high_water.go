@@ -77,7 +77,7 @@ func CheckHighWater(c *Conn, dir string) error {
 	if err == nil && hasMeta > 0 {
 		commits, err = c.QueryNumber(`SELECT commits FROM meta`)
 	}
-	// The error code SQLITE_ERROR means that the column does not exist, which is not a failure here.
+	// SQLITE_ERROR means that the column does not exist. The database then counts as having no commits.
 	if e, ok := errors.AsType[*Error](err); err != nil && (!ok || e.Code&0xff != sqlite3.SQLITE_ERROR) {
 		return err
 	}

@@ -116,7 +116,7 @@ type byteRange struct{ start, end int }
 // parseIndexPage reads the entries of a page. It reports whether the entries and the free parts fill the page
 // exactly.
 func parseIndexPage(b []byte) (p indexPage, sound bool) {
-	const head = 8 // bytes before the number of the last child page, or before the offsets of the entries
+	const head = 8 // bytes of the page header; on an interior page, the number of the last child page follows
 	if len(b) < head+4 {
 		return p, false
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// checkSchema returns the version of the schema. A schema that is newer than these migrations is an error,
+// checkSchema returns the version of the schema. A schema that is newer than the migrations in steps is an error,
 // except if the database states that this version may use it.
 func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 	version, err = c.QueryNumber(`PRAGMA user_version`)
@@ -24,7 +24,7 @@ func checkSchema(c *Conn, steps [][]string) (version int64, err error) {
 	if err == nil && oldest <= int64(len(steps)) && oldest > 0 {
 		return version, nil
 	}
-	// RequestFailed means that the table or column does not exist, which is not an error here.
+	// RequestFailed means that the table or column does not exist. The schema then counts as too new.
 	if err != nil && database.ErrorKindOf(err) != database.RequestFailed {
 		return version, err
 	}
@@ -90,8 +90,8 @@ func OpenFresh() (*Conn, error) {
 	return c, nil
 }
 
-// hasTables reports whether all tables were created by exactly these statements. If so, no column can be
-// missing, and the caller need not compare the columns.
+// hasTables reports whether all tables were created by exactly the given statements. If so, no column can be missing,
+// and the caller need not compare the columns.
 func hasTables(c *Conn, statements []string) (bool, error) {
 	tables, err := database.Rows(c, database.TextOf, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
 	return err == nil && !slices.ContainsFunc(statements, func(s string) bool {

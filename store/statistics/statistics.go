@@ -184,7 +184,7 @@ func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error)
 	return slices.Collect(maps.Keys(minute.changed)), err
 }
 
-// addToStored adds measurements to the stored row of the period of grain g that contains the time at.
+// addToStored adds measurements to the stored statistics of the period of grain g that begins at the time at.
 func (w *Writer) addToStored(g store.Grain, at queue.Millis, measured []rules.Measurement) error {
 	rows, _ := w.read(g, at, at+1)
 	return w.addTo(&period{grain: g, at: at, rows: rows}, measured)
@@ -249,8 +249,8 @@ func (w *Writer) Tidy() (more bool, err error) {
 	return more, err
 }
 
-// rollUp sums up the first period of grain g that is not summed up yet, if it ends by the time by. It reports
-// whether it did. The same transaction stores the end of the period, so each finer row is counted exactly once.
+// rollUp sums up the first period of grain g that is not summed up yet, if it ends at the time by or earlier. It
+// reports whether it did. The same transaction stores the end of the period, so each finer row is counted exactly once.
 func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	upTo := &w.Progress.SummedUpTo
 	// next is one more than the time of the first row of the finer grain that is not summed up yet, or 0.
@@ -274,12 +274,12 @@ func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	}
 	w.put(sum)
 	upTo[g] = end
-	// A day is summed up only after all of its minutes, so its hours are summed up too.
+	// When a day is summed up, all of its hours are summed up already, or have no statistics.
 	upTo[store.Hour] = max(upTo[store.Hour], end)
 	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(upTo[store.Hour]), int64(upTo[store.Day]))
 }
 
-// addAllTime adds minutes to the all-time statistics.
+// addAllTime adds the minutes from the time from up to the time before, exclusive, to the all-time statistics.
 func (w *Writer) addAllTime(from, before queue.Millis) {
 	rows, _ := w.read(records.AllTime, 0, 1)
 	all := &period{grain: records.AllTime, rows: rows}
@@ -329,7 +329,7 @@ type deltaRow struct {
 	Runs   []byte   `json:"r"` // run times, encoded by Histogram.Append
 }
 
-// Delta returns the rows of the current minute with the given names, which Writer.Add has returned.
+// Delta returns the current minute's rows of the queues with the given names, as returned by Writer.Add.
 func (c *Cache) Delta(names []string) (d Delta) {
 	for _, name := range names {
 		f := c.rows[name]

@@ -133,11 +133,11 @@ func (q *Queue[O]) Take() (group []O) {
 	return group
 }
 
-// takeFairLocked takes a group of n operations in which users take turns, and the classes of one user take
-// turns too. The urgent operations at the start of the queue come first. If users did not take turns, a user
-// who fills every commit with operations of the first class would block all others. The user who was served
-// most recently comes last. Within one turn, users whose last operation was slow come after all other users.
-// See docs/decisions/0006.
+// takeFairLocked takes a group of n operations in which users take turns, and the classes of one user take turns too.
+// The urgent operations at the start of the queue come first; urgent counts them. If users did not take turns, a user
+// who fills every commit with operations of the first class would block all others. The user who was served most
+// recently comes last. Within one turn, users whose last operation was slow come after all other users. See
+// docs/decisions/0006.
 func (q *Queue[O]) takeFairLocked(urgent, n int) []O {
 	var order []opTurn[O]
 	turns := map[Owner]int{}
@@ -200,7 +200,7 @@ func (q *Queue[O]) Served(o O, d time.Duration) {
 	}
 }
 
-// IsSlow reports whether the last operation of the user was slow. It is false for urgent operations.
+// IsSlow reports whether the last operation of o's user was slow. It is false for urgent operations.
 func (q *Queue[O]) IsSlow(o O) bool {
 	owner := o.Owner()
 	return owner.Class != Urgent && q.slowUsers[owner.UID]
