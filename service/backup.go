@@ -85,7 +85,7 @@ type RestoreResult struct {
 	PreviousFilesDir string `json:"aside"`
 }
 
-// Restore replaces a queue by the backup in file, and moves the queue's previous files to another
+// Restore replaces a queue by the backup in the named file, and moves the queue's previous files to another
 // directory. It fails if a service or a runner uses the queue. It calls the function each with the number
 // of bytes copied up to now and the total number.
 func Restore(p config.Paths, file string, each func(done, total int64)) (done RestoreResult, err error) {

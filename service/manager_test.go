@@ -83,7 +83,7 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	}
 }
 
-// waitClosed waits until done is closed.
+// waitClosed waits until the channel done is closed.
 func waitClosed(t *testing.T, what string, done <-chan struct{}) {
 	t.Helper()
 	select {

@@ -42,7 +42,8 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	return MigrateResult{moved, current.String(), target.String()}, err
 }
 
-// parseStoreLocation returns the location of a store. field is the name of the parameter, for error messages.
+// parseStoreLocation returns the location of a store. store "" means the store in the settings. field is the name of
+// the parameter, for error messages.
 func (st *startup) parseStoreLocation(store, field string) (p storeLocation, err error) {
 	p.Dir = st.options.Paths.StateDir
 	if store == "" {

@@ -37,8 +37,8 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	// The runners' location is needed to find the output files. The worker pool of this service never runs. It
 	// exists because some methods read its state.
-	home := runner.Location{Dir: cluster.RunnersDir(o.Paths)}
-	s := newService(b, q, home, b.directory.AccountOf(accounts.CurrentUser()), nil)
+	runners := runner.Location{Dir: cluster.RunnersDir(o.Paths)}
+	s := newService(b, q, runners, b.directory.AccountOf(accounts.CurrentUser()), nil)
 	if err := errors.Join(s.Owners.Load(ctx), s.QueueRules.LoadRules(ctx)); err != nil {
 		return nil, err
 	}

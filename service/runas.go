@@ -29,25 +29,25 @@ func (st *startup) runnerPolicy() *launcher.Accounts {
 // service's own runners. Runners that run as root ignore this setting and use the policy file instead.
 func (st *startup) chooseRunnerLocation() (runner.Location, error) {
 	r, set := &st.options.ExternalRunners, st.settings.Current()
-	home := runner.Location{
+	runners := runner.Location{
 		Dir: cluster.RunnersDir(st.options.Paths), SpawnSocket: r.SpawnSocket, SpawnsOwnAccount: r.SpawnsOwnAccount,
 		LauncherPID: st.launcher.PID, Command: st.options.RunnerCommand, Log: st.options.LogFile,
 	}
 	if r.ownedByRoot() {
-		home.Dir, home.Account = r.Dir, set.FixedUser()
+		runners.Dir, runners.Account = r.Dir, set.FixedUser()
 	}
 	switch {
 	case set.JobTmpdir == "":
-		return home, nil
+		return runners, nil
 	case r.ownedByRoot():
-		return home, queue.Invalid("job_tmpdir", "this setting has no effect if root starts the runners; remove it here, "+
+		return runners, queue.Invalid("job_tmpdir", "this setting has no effect if root starts the runners; remove it here, "+
 			"and set it in %s", r.PolicyFile)
 	}
-	home.Tmpdir = filepath.Clean(set.JobTmpdir)
-	if err := home.CheckTmpdir(); err != nil { // only warn, since the directory may be mounted later
+	runners.Tmpdir = filepath.Clean(set.JobTmpdir)
+	if err := runners.CheckTmpdir(); err != nil { // only warn, since the directory may be mounted later
 		st.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
 	}
-	return home, nil
+	return runners, nil
 }
 
 // ownedByRoot reports whether the service uses runners that run as root.

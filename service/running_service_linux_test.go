@@ -76,13 +76,13 @@ func serveRunner(words []string) error {
 type runningService struct {
 	testing.TB
 	*control.Client
-	paths           config.Paths
-	open            storeOpener
-	concurrentCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
-	stop            context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
-	requestStop     context.CancelFunc      // requests a stop
-	endsJobs        bool                    // stopping the service ends its jobs
-	exit            chan error              // receives the error with which Run has ended
+	paths                 config.Paths
+	open                  storeOpener
+	concurrencyLimitCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
+	stop                  context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
+	requestStop           context.CancelFunc      // requests a stop
+	endsJobs              bool                    // stopping the service ends its jobs
+	exit                  chan error              // receives the error with which Run has ended
 }
 
 // start starts the service and returns once it answers.
@@ -107,7 +107,7 @@ func (w *runningService) startWithRetries(retries int) {
 		Paths: w.paths, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.endsJobs,
 		Version:       "test",
 		RunnerCommand: []string{os.Args[0], runnerWord}, LogFile: log, OnReady: func() { close(ready) }, openLocal: w.open,
-		OnConcurrencyLimit: func() { w.concurrentCalls.Add(1) },
+		OnConcurrencyLimit: func() { w.concurrencyLimitCalls.Add(1) },
 	}
 	go func() { w.exit <- Run(ctx, o, nil) }() // this goroutine ends when stop is called
 	select {
@@ -166,7 +166,7 @@ func (unclosedStore) Close() error { return nil }
 func forEachStore(t *testing.T, test func(w *runningService)) {
 	for name, open := range map[string]storeOpener{
 		"engine": openSQLite,
-		"server": nil, // the database server of the tests, if PostgreSQL is installed
+		"server": nil, // replaced by the database server of the tests, if PostgreSQL is installed
 		"model": func() storeOpener {
 			model := memstore.New(queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime,
 				AgingInterval: time.Minute})

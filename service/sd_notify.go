@@ -88,7 +88,7 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 // selfCheck commits a change and sends a request to the service's own socket. A full disk or a rejected
 // connection is not a failure, because a restart of the service would not help then. See docs/decisions/0080.
 func (s *Service) selfCheck(ctx context.Context) error {
-	// Any change would do. A new epoch (the number of a service start) is harmless, since it is sent to no
+	// Any change is sufficient. A new epoch (the number of a service start) is harmless, since it is sent to no
 	// runner.
 	if _, err := s.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)

@@ -171,9 +171,9 @@ type openedStore struct {
 	node     string        // name of this node in the store
 }
 
-// newService returns the parts that work on an open queue. home is the location of the runners, and account is
+// newService returns the parts that work on an open queue. runners says where the runners are, and account is
 // the account that they run jobs as by default. A nil exporter exports no traces.
-func newService(b *startup, q openedStore, home runner.Location, account worker.Account,
+func newService(b *startup, q openedStore, runners runner.Location, account worker.Account,
 	exporter *traces.Exporter) *Service {
 	files, _ := q.store.(store.Maintainer)
 	shared, _ := q.store.(store.Cluster)
@@ -186,8 +186,9 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 			BootAdvice:            b.options.BootAdvice, SystemdUnit: b.options.SystemdUnit, Programs: b.programs,
 		},
 		CoreParts: parts.CoreParts{
-			Store: q.store, Maintainer: files, Cluster: shared, RunnerLocation: home, Account: account, Log: b.log,
-			OutputFiles: &cluster.OutputFiles{RunnerLocation: home, Paths: b.options.Paths}, UserLimits: control.NewUserLimits(),
+			Store: q.store, Maintainer: files, Cluster: shared, RunnerLocation: runners, Account: account, Log: b.log,
+			OutputFiles: &cluster.OutputFiles{RunnerLocation: runners, Paths: b.options.Paths},
+			UserLimits:  control.NewUserLimits(),
 		},
 		SettingsParts: parts.SettingsParts{
 			Settings: b.settings, Lock: settings.NewLock(), Pauses: b.pauses,
@@ -204,7 +205,7 @@ func newService(b *startup, q openedStore, home runner.Location, account worker.
 	d.ApplyTraceSettings = s.setTraces
 	d.Directory, d.Rights, d.Owners = b.directory, b.rights, access.NewOwners(q.store, shared, b.directory, account)
 	d.Guard = &access.Guard{
-		Owners: d.Owners, Rights: b.rights, RunnerLocation: home, RunnerPolicy: b.runnerPolicy(),
+		Owners: d.Owners, Rights: b.rights, RunnerLocation: runners, RunnerPolicy: b.runnerPolicy(),
 	}
 	d.Hooks = &hooks.Hooks{
 		Account: account, Log: b.log, Store: q.store, WebhookCommand: b.options.WebhookCommand, Directory: b.directory,
@@ -260,11 +261,11 @@ func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service,
 	if err != nil {
 		return nil, st.settingStartError("run_as", err)
 	}
-	home, err := st.chooseRunnerLocation()
+	runners, err := st.chooseRunnerLocation()
 	if err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	s := newService(st, q, home, account, traces.New(st.options.Version, q.node, st.log))
+	s := newService(st, q, runners, account, traces.New(st.options.Version, q.node, st.log))
 	err = errors.Join(s.Store.SetMaxRunningPerUser(ctx, s.Settings.Current().MaxRunningPerUser),
 		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadRules(ctx), s.GateRules.LoadGates(ctx), s.Owners.Load(ctx))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// The group of the socket may exist only in a network directory.
+// The group of the socket may exist only in a network directory of groups.
 func TestSocketGroupOfADirectory(t *testing.T) {
 	b, err := readStartup(Options{})
 	if err != nil {

@@ -104,7 +104,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// idle are runners without jobs. unknown are the numbers of runners' jobs that this store does not know.
+	// The list idle contains runners without jobs, and unknown contains the numbers of runners' jobs that this store
+	// does not know.
 	var idle, unknown []string
 	for _, dir := range dirs {
 		list, alive, err := runner.UnacknowledgedLeases(dir)

@@ -66,7 +66,7 @@ func (s *Service) drainAndStop(stopping context.Context, failed <-chan error) {
 		s.Pool.Stop(ctx, within, grace)
 		close(done)
 	}()
-	// If the disk is full, the runners keep the results for the next service.
+	// At the deadline, the service ends even if the disk is full. The runners keep the results for the next service.
 	deadline := time.After(within + grace + stopMargin)
 	nextProgress := time.After(0)
 	stored := make(chan error, 1)
@@ -127,7 +127,7 @@ const removeProgramsTimeout = time.Second
 // stopMargin is how long a stop may take in addition to the time that the running jobs get to end.
 const stopMargin = 40 * time.Second
 
-// stoppingQueryTimeout limits the query whether systemd is stopping the unit. It is short because a service
+// stoppingQueryTimeout limits the query of whether systemd is stopping the unit. It is short because a service
 // that keeps its jobs must end within 2 s.
 const stoppingQueryTimeout = time.Second
 

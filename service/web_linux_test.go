@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Browsers that show the same page hold no connections between its updates. Each update is rendered once for
-// all of them. Idle browsers therefore do not make the service raise GOMAXPROCS, which would make the
+// Browsers that show the same page hold no connections between two updates. Each update is rendered once for all
+// of them. Idle browsers therefore do not make the service raise GOMAXPROCS, which would make the
 // processing of waiting jobs 5 % slower.
 func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
@@ -71,9 +71,9 @@ func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 			}
 		}
 		next("fragments")
-		begun := w.concurrentCalls.Load()
+		begun := w.concurrencyLimitCalls.Load()
 		next("tick")
-		if n := w.concurrentCalls.Load() - begun; n != 0 {
+		if n := w.concurrencyLimitCalls.Load() - begun; n != 0 {
 			w.Errorf("room was made for many %d times", n)
 		}
 	})

@@ -209,8 +209,8 @@ func (p *Pool) WatchEnd(seq int64) (stop func()) {
 	}
 }
 
-// ReadOutput reads the output of a running job that follows a position. cursor holds this position in
-// stdout and in stderr (output.Cursor). If wait is true, ReadOutput waits until there is output or the
+// ReadOutput reads the output of a running job after a position. cursor holds this position in stdout and
+// in stderr (output.Cursor). If wait is true, ReadOutput waits until there is output or the
 // lease ends. If wait is false and the runner does not answer, it returns an error that names the runner.
 //
 // ok is false if the job's runner is not connected or the lease has ended. If the lease has ended, the

@@ -408,7 +408,7 @@ func TestPurgeNeedsRunnerOfEveryDirectory(t *testing.T) {
 	check(t, "deleted once both answer", p.PurgeOutputs(t.Context(), refs), true)
 }
 
-// If a user ends another user's job, the job gets no longer grace period than at a stop, even if its
+// If a user ends another user's job, the job's grace period is at most that of a stop, even if its
 // kill_after is longer.
 func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	s, f, p := startPool(t, 1)
@@ -428,7 +428,7 @@ func TestCancelByAnotherUserLimitsGrace(t *testing.T) {
 	check(t, "answer", receive(t, "an answer", answer), callResult{true, nil})
 }
 
-// PurgeOutputs uses the newest runner of a directory that answers.
+// In each directory of runners, PurgeOutputs uses the newest of those that answer.
 func TestPurgeUsesNewestResponsiveRunner(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

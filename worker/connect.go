@@ -42,7 +42,7 @@ type runnerContact struct {
 	dir            string // directory of the runner
 	origin         contactOrigin
 	maxAssignedSeq int64     // highest job number assigned at the start of the service; 0 if the runner was started later
-	tryingSince    time.Time // when the pool began to try
+	tryingSince    time.Time // when the pool began to try to connect
 	dead           bool      // the runner was found dead; guarded by the pool's mu
 }
 
@@ -63,8 +63,7 @@ const (
 // existedAtStart reports whether the runner's directory existed when the service started.
 func (o contactOrigin) existedAtStart() bool { return o >= contactFound }
 
-// unreachableDeadline returns the deadline that passes when the pool has tried to connect for the duration
-// limit.
+// unreachableDeadline returns the deadline that passes when tryingSince is longer ago than limit.
 func (c *runnerContact) unreachableDeadline(limit time.Duration) deadline {
 	return deadlineAfter(c.tryingSince, limit)
 }
@@ -180,7 +179,7 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (f contactResul
 		f.deadRunner, err = p.recoverRunner(ctx, c)
 		return f, err
 	}
-	// Use a new epoch for each attempt to connect. The runner may have accepted the previous epoch, although
+	// Use a new epoch for each try to connect. The runner may have accepted the previous epoch, although
 	// its answer came too late, and it accepts only higher ones.
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
@@ -472,8 +471,8 @@ func (l *loop) adoptSpawned(client *runner.Client, jobs runnerPurpose, onSpawned
 	onSpawned(conn, err)
 }
 
-// trySpawn starts a runner and connects to it. dir is the runner's directory, or "" if no runner was
-// started. After an error, dir may be set without a client.
+// trySpawn starts a runner, for a suspect if isolated is set, and connects to it. dir is the runner's
+// directory, or "" if no runner was started. After an error, dir may be set without a client.
 func (p *Pool) trySpawn(ctx context.Context, isolated bool) (client *runner.Client, dir string, err error) {
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {

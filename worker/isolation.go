@@ -195,8 +195,8 @@ func (l *loop) postpone(jobs []queue.Job, cause error) {
 	l.wake()
 }
 
-// nextPostponeDelay returns the delay for the next job to postpone. The delays of successive jobs end
-// suspectInterval apart.
+// nextPostponeDelay returns the delay for the next job to postpone. It ends at least suspectInterval after the one
+// before.
 func (i *isolation) nextPostponeDelay(now time.Time) time.Duration {
 	i.lastPostponedTo = i.lastPostponedTo.Add(suspectInterval)
 	for _, earliest := range []time.Time{now.Add(minPostponeDelay), i.nextSuspectAt} {
@@ -216,8 +216,8 @@ const (
 	userRunnerIdleTimeout  = time.Minute // a separate runner ends after this time without a job
 )
 
-// isolatedUser is a user for whose jobs starts of programs have hung. The pool's mu guards conn. Only Run's
-// goroutine uses the other fields.
+// isolatedUser is a user with jobs whose programs have hung at their start. The pool's mu guards conn. Only
+// Run's goroutine uses the other fields.
 type isolatedUser struct {
 	uid        int
 	hungStarts int         // number of starts that hung
@@ -305,7 +305,8 @@ func (l *loop) startForUser(o *isolatedUser, jobs []queue.Job) {
 	}
 }
 
-// userRunnerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them.
+// userRunnerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them. If err is
+// not nil, it postpones them.
 func (l *loop) userRunnerSpawnedLocked(o *isolatedUser, conn *runnerConn, err error) {
 	o.spawning, o.lastUsedAt = false, time.Now()
 	selects := func(j *queue.Job) bool { return !isSuspect(j) && l.cfg.Account.RunsAs(j) == o.uid }

@@ -130,8 +130,8 @@ func (l *lease) assignToLocked(conn *runnerConn) {
 	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.Dir}, time.Now()
 }
 
-// markStartedLocked records that the attempt has started. It returns false and changes nothing if this
-// cannot be true in the current phase.
+// markStartedLocked records that the attempt has started. It returns false and changes nothing if
+// an attempt cannot start in the current phase.
 func (l *lease) markStartedLocked() bool {
 	if !l.advanceLocked(eventStarted) {
 		return false

@@ -137,8 +137,8 @@ func (s *leases) anyOrphanInLocked(dirs []string) bool {
 	})
 }
 
-// awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner and for whose
-// jobs the function selects returns true.
+// awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner, if the function
+// selects returns true for the job.
 func (s *leases) awaitingRunnerLocked(selects func(*queue.Job) bool) []*lease {
 	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && selects(&h.job) })
 }

@@ -185,7 +185,7 @@ func (l *loop) nextWait() time.Duration {
 		}
 	}
 	// Before session.retryAt, flush does nothing. So claimsPausedUntil matters only if retryAt is zero. If the
-	// time has already passed, Run wakes now, and flush resets the time.
+	// chosen time has already passed, Run wakes now, and flush resets this time.
 	next = next.earliest(deadline{cmp.Or(l.session.retryAt, l.claimsPausedUntil)})
 	return max(next.time.Sub(now), time.Millisecond)
 }
@@ -396,7 +396,8 @@ func (l *loop) handleDropReplyLocked(conn *runnerConn, f *wire.DropReply) {
 		l.returnToQueueLocked(h)
 		return
 	}
-	if !h.advanceLocked(eventAccepted) { // if true, the runner will send StartReport or Result for this attempt
+	// If the event fits, the runner will send StartReport or Result for this attempt.
+	if !h.advanceLocked(eventAccepted) {
 		return
 	}
 	l.leases.notifyChangeLocked()

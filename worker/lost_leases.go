@@ -17,7 +17,7 @@ func (p *Pool) QueueLostLeases(list []store.LostLease) {
 	p.wake()
 }
 
-// settleLostLeases adds the settlements for the leases passed to QueueLostLeases to the pending report.
+// settleLostLeases adds to the pending report a settlement for each lease that QueueLostLeases has received.
 func (l *loop) settleLostLeases() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

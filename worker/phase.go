@@ -81,7 +81,7 @@ func (p leasePhase) mayStart() bool { return p <= phaseAccepted }
 // decided.
 func (p leasePhase) mayHaveStarted() bool { return p >= phaseAccepted && p <= phaseRunning }
 
-// isEndDecided reports whether it is decided how the lease ends, or that the job returns to the queue.
+// isEndDecided reports whether the pool has decided how the lease ends, or that the job returns to the queue.
 func (p leasePhase) isEndDecided() bool { return p >= phaseSettling }
 
 func (p leasePhase) String() string { return phaseNames[p] }
@@ -99,8 +99,8 @@ const (
 	eventAccepted                        // the runner has recorded the attempt
 	eventFoundStarted                    // the runner's files show that the attempt has started
 	eventStarted                         // the runner or the store says that the attempt has started
-	eventEndDecided                      // it is decided how the lease ends
-	eventReturnDecided                   // it is decided that the job returns to the queue
+	eventEndDecided                      // the pool has decided how the lease ends
+	eventReturnDecided                   // the pool has decided that the job returns to the queue
 	eventStored                          // the store has recorded the end or the return
 	eventCount
 )

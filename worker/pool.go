@@ -193,8 +193,8 @@ func (p *Pool) SetWantedWorkers(n int) {
 	p.wake()
 }
 
-// recallFromCurrentLocked recalls all jobs that wait in the runner for new jobs, and all jobs that were not
-// sent to a runner yet.
+// recallFromCurrentLocked recalls all jobs that wait in the current runner (the one for new jobs) or were not
+// sent yet.
 func (p *Pool) recallFromCurrentLocked() {
 	p.recallLocked(func(h *lease) bool { return h.phase.neverSent() || h.conn.state == connCurrent })
 }

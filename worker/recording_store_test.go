@@ -43,7 +43,7 @@ func newStoreWithOrder(t *testing.T, order queue.Order) *recordingStore {
 	return s
 }
 
-// intercept delays, refuses and records exchanges.
+// intercept delays, refuses and records exchanges. It also delays reads of dependencies.
 func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error {
 	if c.Method == "Parents" && !c.Succeeded && s.parentsGate != nil {
 		s.parentsRead <- struct{}{}
@@ -73,7 +73,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 	return nil
 }
 
-// interceptExchange delays and refuses an exchange before it is stored.
+// interceptExchange may delay or refuse an exchange.
 func (s *recordingStore) interceptExchange(report store.Report) error {
 	s.mu.Lock()
 	unblock, refuse := s.unblock, s.refuse

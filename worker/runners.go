@@ -203,7 +203,7 @@ func (r *runners) setStuckLocked(conn *runnerConn, attempts []wire.Attempt) {
 	conn.stuckAttempts = attempts
 }
 
-// checkDueLocked returns when the runner needs a liveness check: the duration interval after lastCheckedAt.
+// checkDueLocked returns when the runner needs a liveness check: one interval after lastCheckedAt.
 func (conn *runnerConn) checkDueLocked(interval time.Duration) deadline {
 	return deadlineAfter(conn.lastCheckedAt, interval)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // startFakeLauncher imitates the launcher, which starts a runner of root for each request on its socket. It
-// sends the fake runners to the channel started, in the order of the requests.
+// sends the fake runners to the returned channel, in the order of the requests.
 func startFakeLauncher(t *testing.T, root string) (socket string, started <-chan *fakeRunner) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "spawn.sock")
@@ -46,7 +46,7 @@ func startFakeLauncher(t *testing.T, root string) (socket string, started <-chan
 	return socket, out
 }
 
-// startPoolWithHungUser runs a pool with a user of which two starts of programs have hung. So the user's
+// startPoolWithHungUser runs a pool in which two programs of a user have hung at their start. So the user's
 // next jobs go to a separate runner.
 func startPoolWithHungUser(t *testing.T) (
 	s *recordingStore, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner,
@@ -69,8 +69,8 @@ func startPoolWithHungUser(t *testing.T) (
 	return s, p, ended, started
 }
 
-// A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it,
-// and its jobs are settled like those of any other runner.
+// A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it.
+// The jobs of a dead one are settled like those of any runner.
 func TestSeparateRunnerOfUserIsReplaced(t *testing.T) {
 	s, p, ended, started := startPoolWithHungUser(t)
 	s.enqueue(0)

@@ -75,7 +75,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startRunner executes the command that the function starterCommand returns.
+// startRunner does the work of the command that starterCommand returns.
 func startRunner(name, callLog, wait string) {
 	calls := 0
 	if callLog != "" {
@@ -100,7 +100,7 @@ func startRunner(name, callLog, wait string) {
 
 // countLines returns the number of lines in a file; 0 if it does not exist.
 func countLines(path string) int {
-	text, _ := os.ReadFile(path) // does not exist before the first call
+	text, _ := os.ReadFile(path) // the file is missing before the command's first call
 	return bytes.Count(text, []byte("\n"))
 }
 

@@ -27,7 +27,7 @@ type storeSession struct {
 	retryAt       time.Time                    // time of the next try after an error; zero if no try is due
 	recordedDirs  []string                     // runner directories recorded in the store
 
-	cancelClaim    context.CancelFunc // cancels the claim in progress, a call of store.Await; nil if none exists
+	cancelClaim    context.CancelFunc // cancels the claim in progress, a call of store.Await; nil if no claim is pending
 	workersAtClaim int                // number of workers when this claim began
 	recallsAtClaim int                // number of recalls when this claim began
 }

@@ -105,7 +105,7 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 }
 
 // possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
-// location. all is true if dirs is complete and not empty, and no runner in it was found dead.
+// location. The result all is true if dirs is complete and not empty, and no runner in it was found dead.
 func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, all bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true

@@ -120,8 +120,8 @@ func (r *Rights) PeerName(uid int) string {
 	return r.Directory.UserName(uid)
 }
 
-// Refuse implements control.Authorizer: it returns the error for a peer that lacks a right. needs is this
-// right, and what names the refused action.
+// Refuse implements control.Authorizer: it returns the error for a peer that lacks a right. The
+// parameters what and needs are the refused action and this right.
 func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.RightRead) {
@@ -164,8 +164,8 @@ func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error 
 	return g.CheckMayActOn(p, method, "job", j)
 }
 
-// CheckMayActOn is like CheckMayAct, but also works for schedules. what is "job" or "schedule". For a schedule,
-// j is a job that represents the jobs of the schedule.
+// CheckMayActOn is like CheckMayAct, but also works for schedules. The parameter what is "job" or "schedule".
+// For a schedule, j is a job that represents the jobs of the schedule.
 func (g *Guard) CheckMayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
 	needs := control.RequiredRight(method, isOwner)
@@ -197,10 +197,10 @@ func (g *Guard) Hides(p *control.Peer, j *queue.Job) bool {
 	return j.RestrictedToUID() != nil && !p.Right.Covers(control.RightOperate) && !g.IsOwner(p, j)
 }
 
-// MayRead reports whether a peer may learn that a job exists. private is the uid of the only user without the
-// right operate that may see the job. If private is nil, all users may see the job.
-func MayRead(p *control.Peer, private *int) bool {
-	return private == nil || *private == p.UID || p.Right.Covers(control.RightOperate)
+// MayRead reports whether a peer may learn that a job exists. restrictedToUID is the uid of the only user
+// without the right operate that may see the job, or nil if all users may see it.
+func MayRead(p *control.Peer, restrictedToUID *int) bool {
+	return restrictedToUID == nil || *restrictedToUID == p.UID || p.Right.Covers(control.RightOperate)
 }
 
 // GetVisible reads a job without its large fields. If the job is hidden from the peer, GetVisible returns the
@@ -303,7 +303,7 @@ func (g *Guard) PeerJobUserName(p *control.Peer) string {
 var ExecutionFields = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin",
 	"stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// editScope describes the parts of an edit for which owning the job is not enough.
+// editScope describes the parts of an edit for which it is not enough to own the job.
 type editScope struct {
 	changesExecution     bool     // the edit changes what the job executes
 	hasHiddenPlaceholder bool     // a new value is hiddenValue, which represents a hidden value

@@ -42,8 +42,7 @@ const (
 	// NameLookupTimeout is how long the start of a job waits for the name of a uid.
 	NameLookupTimeout = 200 * time.Millisecond
 	maxNameLookups    = 10_000 // maximum number of remembered look-ups
-	// separateRetryDelay is the delay before the jobs of a uid's former owner are separated again after a
-	// failure.
+	// separateRetryDelay is how long SeparateOwners waits before it checks the owners again.
 	separateRetryDelay = time.Minute
 )
 
@@ -214,7 +213,7 @@ var errOwnedElsewhere = errors.New("if the old account is right, give it this ui
 	"right, stop all other nodes until this node logs \"a uid now belongs to another account\"")
 
 // SeparateOwners checks the owners of all uids at the start and after each RequestOwnerCheck, until ctx ends.
-// It retries failures after separateRetryDelay.
+// It checks again after separateRetryDelay if a check failed or other nodes can use the store.
 func (a *Admission) SeparateOwners(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
@@ -284,7 +283,7 @@ func (o *Owners) lacksAccount(uid int) bool {
 
 // CheckOwner returns an error if a job must not start. It must not start if the uid that enqueued it, or that
 // it runs as, now belongs to another account. If the queue has other nodes, it also must not start if this node
-// lacks its account. Each look-up takes at most NameLookupTimeout.
+// lacks the account that the job runs as. Each look-up takes at most NameLookupTimeout.
 func (o *Owners) CheckOwner(j *queue.Job) error {
 	name := o.storedName(j.UID)
 	if j.AsUID == nil {
@@ -312,7 +311,7 @@ func (o *Owners) addWrongNodeError(err error) error {
 	return fmt.Errorf("%w: %w", worker.ErrWrongNode, err)
 }
 
-// checkRenamed returns an error if a uid has another name now than oldName.
+// checkRenamed returns an error if the name of a uid is no longer oldName.
 func (o *Owners) checkRenamed(uid int, oldName string) error {
 	if oldName == "" || oldName == strconv.Itoa(uid) || !mayChangeOwner(uid) {
 		return nil
@@ -361,7 +360,7 @@ func (o *Owners) lookUpName(uid int, fresh bool) string {
 }
 
 // expired reports whether a caller must look the name up again. It returns false while the look-up is in
-// progress.
+// progress. With fresh, every ended look-up has expired.
 func (n *NameLookup) expired(fresh bool) bool {
 	select {
 	case <-n.Done:
@@ -377,7 +376,7 @@ func (o *Owners) FormerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, owner := range o.formerNames {
-		// New former owners get ever lower uids, so the newest one has the lowest uid.
+		// Each new former owner gets a lower uid than the others, so the newest has the lowest.
 		if owner == name && id < uid {
 			uid, ok = id, true
 		}

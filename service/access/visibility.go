@@ -19,13 +19,13 @@ const (
 	VisibleAll
 )
 
-// VisibilityFor returns how much of a job a user may see. have is the user's right, and own says whether the
-// job belongs to the user.
-func VisibilityFor(have control.Right, own bool) Visibility {
+// VisibilityFor returns how much of a job a user with a right may see. isOwner says whether the job belongs to the
+// user.
+func VisibilityFor(right control.Right, isOwner bool) Visibility {
 	switch {
-	case have.Covers(control.RightAdmin), own && have.Covers(control.RightSubmit):
+	case right.Covers(control.RightAdmin), isOwner && right.Covers(control.RightSubmit):
 		return VisibleAll
-	case have.Covers(control.RightOperate):
+	case right.Covers(control.RightOperate):
 		return VisibleWithoutEnv
 	}
 	return VisibleOutline

@@ -26,7 +26,7 @@ type DrainState struct {
 
 	mu           sync.Mutex
 	nodeDrained  bool // the store contains a drain of this node; guarded by mu
-	startedReads int  // number of reads of this node's drain begun; guarded by mu
+	startedReads int  // number of reads of this node's drain that have begun; guarded by mu
 	// lastAppliedRead is the value of startedReads for the newest read that was applied; guarded by mu.
 	lastAppliedRead int
 }

@@ -83,7 +83,7 @@ func (r *JobRouter) Forward(ctx context.Context, seq int64, req Request, result 
 	return false, nil
 }
 
-// send sends a request in the name of the peer of ctx to a node, and decodes the answer into result. It stops
+// send sends a request to a node on behalf of the peer of ctx, and decodes the answer into result. It stops
 // waiting and returns an error when the node's lease has expired. answered is true if the result or the error
 // comes from the node.
 func (r *JobRouter) send(ctx context.Context, node int64, req Request, result any) (answered bool, err error) {

@@ -55,8 +55,8 @@ func NewLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *LeaseKeeper {
 		takeoverRequest: make(chan struct{}, 1)}
 }
 
-// RenewLease renews the node lease and moves the time at which the runners must end their jobs if the lease
-// expires.
+// RenewLease renews the node lease. With on_partition = "stop", it also postpones the time at which the runners end
+// their jobs without a further renewal.
 func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	if k.nodes.Cluster == nil {
 		return nil

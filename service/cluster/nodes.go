@@ -106,11 +106,11 @@ func (l *NodeList) SetNodeNames(ctx context.Context, views []control.Job) {
 }
 
 // NodeNamed returns the current state of the node with a name. If the queue is not shared, it returns an error
-// that suggests another command, the one in the parameter instead.
-func (l *NodeList) NodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
+// that suggests otherCommand.
+func (l *NodeList) NodeNamed(ctx context.Context, name, otherCommand string) (n store.NodeState, err error) {
 	if l.Cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s",
-			instead)
+			otherCommand)
 	}
 	nodes, err := l.Nodes(ctx)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 // protocol has no such method. The sending node has checked that the peer may see the output.
 const outputMethod = "output"
 
-// maxOutputPieceBytes is the maximum number of bytes of an output file that one answer to another node
-// contains.
+// maxOutputPieceBytes is the maximum number of bytes of an output file in one answer to another node.
 const maxOutputPieceBytes = 256 << 10
 
 // outputReadRequest holds the parameters of outputMethod. If Ref is set, the request reads the output file with

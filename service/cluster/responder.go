@@ -21,8 +21,7 @@ type Responder struct {
 	Node   string // name of this node
 	Router *JobRouter
 	API    control.API
-	// ReloadShared reads from the store the settings and drains of all nodes and of this node, and applies
-	// them.
+	// ReloadShared reads the shared settings, the drain of all nodes and that of this node, and applies them.
 	ReloadShared func(ctx context.Context) error
 
 	// requestCancels holds the cancel functions of the requests that are being answered, by request number.

@@ -192,7 +192,7 @@ func (x *Examiner) examineRunners() []store.Finding {
 	return list
 }
 
-// ProgramFiles returns the service's own program and the program that runs jobs.
+// ProgramFiles describes the files of the service's own program and of the program runner. It omits missing files.
 func ProgramFiles(runner string) (list []parts.ProgramFile) {
 	self, _ := os.Executable()
 	for _, path := range []string{self, runner} {

@@ -23,7 +23,7 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 	}
 	wait := limitReportTimeout
 	if !require {
-		// Wait for a runner's report only while the service started less than limitReportTimeout ago.
+		// Wait for a runner's report only until limitReportTimeout after the service's start.
 		wait -= h.Store.Now().Time().Sub(h.AllNodes.StartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))

@@ -101,8 +101,7 @@ func TestRefusalsHelp(t *testing.T) {
 	}
 }
 
-// A job that names a user stores and shows the uid and name of that user. A job that names no user shows
-// its submitter.
+// If a job names a user, the uid and name of that user are stored and shown. Otherwise its submitter is shown.
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := newSettingsRig(t, "run_as", "submitter")
 	a := peer(61300, control.RightAdmin)

@@ -34,8 +34,7 @@ func (h *API) applySettings(ctx context.Context) (pending string) {
 	return cmp.Or(pending, h.applyLocally())
 }
 
-// applyLocally applies the settings to all parts except the store. It returns a message like that of
-// applySettings.
+// applyLocally applies the settings to all parts except the store. pending says what is not in effect yet.
 func (h *API) applyLocally() (pending string) {
 	h.Endpoint.UpdateAccess()
 	pending = cmp.Or(h.ApplyWebSettings(), h.ApplyTraceSettings())
@@ -57,7 +56,7 @@ func (h *API) applyToStore(ctx context.Context) error {
 }
 
 // ReloadSettings reads the settings file again and applies it. If the file is invalid, the old settings stay in
-// effect. It returns a message like that of applySettings.
+// effect. pending says what is not in effect yet.
 func (h *API) ReloadSettings(ctx context.Context) (pending string, err error) {
 	h.BeforeReload()
 	defer h.AfterReload()
@@ -90,8 +89,8 @@ func (h *API) reopenLogs() {
 	h.RunnerLocation.ReopenLogs()
 }
 
-// rereadSettings reads the settings file and the stored settings, and applies them. It returns a message like
-// that of applySettings. The caller holds the settings lock.
+// rereadSettings reads the settings file and the stored settings, and applies them. pending says what is not
+// in effect yet. The caller holds the settings lock.
 func (h *API) rereadSettings(ctx context.Context) (pending string, err error) {
 	file, err := h.Settings.ReadFile()
 	if err != nil {
@@ -185,9 +184,9 @@ func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v 
 	return v, nil
 }
 
-// putSetting stores a setting in the name of the peer and applies it. It also sets the setting in the running
-// layer, whose values last until the service ends. There, the value is the parameter running; "" removes the
-// setting from this layer. It returns a message like that of applySettings. The caller holds the settings lock.
+// putSetting stores a setting on behalf of the peer and applies it. It also sets the setting in the running
+// layer, whose values last until the service ends, to the value running; "" removes it there.
+// pending says what is not in effect yet. The caller holds the settings lock.
 func (h *API) putSetting(ctx context.Context, set store.Setting, running string) (pending string, err error) {
 	set.UID = control.PeerFrom(ctx).UID
 	if err := h.storeSetting(ctx, set); err != nil {
@@ -271,7 +270,7 @@ func warnUnconfirmed[R any](h *API, list []cluster.NodeResult[R]) {
 	}
 }
 
-// ReloadShared reads from the store the settings and drains of all nodes and of this node, and applies them.
+// ReloadShared reads the shared settings, the drain of all nodes and that of this node, and applies them.
 func (h *API) ReloadShared(ctx context.Context) error {
 	return errors.Join(h.Drainer.ReloadNodeDrain(ctx), h.applyShared(ctx))
 }

@@ -64,7 +64,7 @@ func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, 
 
 // drainForOtherNode answers a drain request of another node once no job can start on this node. With wait, it
 // instead waits until no job runs on this node, for at most cluster.IdleWait. If jobs are still running then,
-// Running is not 0.
+// state.Running is not 0.
 func (h *API) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
 	if !wait {
 		if err = h.ReloadShared(ctx); err == nil {

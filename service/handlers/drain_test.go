@@ -185,8 +185,8 @@ func (c *slowCluster) SendRequest(ctx context.Context, node int64, raw []byte, s
 	}
 }
 
-// A drain waits for a node that waits for its runners, even for the maximum time. It does not report that this
-// node does not answer.
+// A drain waits for a node that waits for its runners, even if that takes the maximum time. The error is
+// then that node's answer.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	c := newDrainCluster()
 	const hangs = "the runner with pid 7 does not answer"

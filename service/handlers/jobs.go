@@ -34,7 +34,7 @@ func (h *API) Enqueue(ctx context.Context, p control.Enqueue) (control.EnqueueRe
 	if len(p.Spec.DependsOn) > 0 {
 		j, err := h.findJob(ctx, control.JobID(out.ID))
 		// Ignore an error of this read, since the job is already enqueued.
-		if err == nil && j.Reason == queue.ReasonDependency { // a dependency had failed before
+		if err == nil && j.Reason == queue.ReasonDependency { // a dependency had failed before the job was enqueued
 			out.State = j.State.String()
 		}
 	}
@@ -199,7 +199,7 @@ func (h *API) buildDraft(spec *queue.Spec, d queue.Defaults, name string,
 	resolveUser func(name string) (access.JobUser, error)) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
-		err = checkSystem(&j)
+		err = checkSystemSupports(&j)
 	}
 	if err != nil || spec.User == nil {
 		j.User = name

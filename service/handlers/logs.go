@@ -241,7 +241,7 @@ func (h *API) liveOutputEnd(ctx context.Context, seq int64) (end output.Cursor, 
 }
 
 // readUpTo reads the output of a running attempt from the cursor c up to the position end, and passes it to
-// each. It stops at end, because the attempt may print faster than the caller reads.
+// the function each. It stops at end, because the attempt may print faster than the caller reads.
 func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 	each func(output.Chunk) error) error {
 	start := c
@@ -270,8 +270,8 @@ func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 	return nil
 }
 
-// readLive reads a piece of a running attempt's output after the cursor, passes it to each, and moves the
-// cursor. With follow, it waits for new output. more is false if the attempt no longer runs or all output was
+// readLive reads a piece of a running attempt's output after the cursor, passes it to the function each, and moves
+// the cursor. With follow, it waits for new output. more is false if the attempt no longer runs or all output was
 // read.
 func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
 	each func(output.Chunk) error) (more bool, err error) {
@@ -287,9 +287,9 @@ func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow 
 	return !chunk.IsComplete && (follow || before != *c), nil
 }
 
-// readStored reads the stored output of attempt n after a cursor and passes it to each. If tail is positive, it
-// reads only the end of each stream, at least tail bytes. For damaged or missing output it passes a chunk that
-// says so.
+// readStored reads the stored output of attempt n after a cursor and passes it to the function each. If tail is
+// positive, it reads only the end of each stream, at least tail bytes. For damaged or missing output it
+// passes a chunk that says so.
 func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
 	each func(output.Chunk) error) error {
 	a, err := readInSlot(ctx, h.UserLimits, control.ClassOneJob,

@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// readLogs returns the output that the method logs sends for job a.
+// readLogs returns the output that the method "logs" sends for job a.
 func readLogs(t *testing.T, s *rig, p control.Logs) string {
 	t.Helper()
 	var got []byte
@@ -52,7 +52,7 @@ func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) s
 	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
 }
 
-// The method logs sends exactly the last n lines of an output, whichever streams they belong to and however
+// The method "logs" sends exactly the last n lines of an output, whichever streams they belong to and however
 // they were split into chunks.
 func TestLogsSendsTheLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500),

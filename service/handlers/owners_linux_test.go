@@ -81,8 +81,8 @@ type clusterWithOthers struct{ store.Cluster }
 // HasOthers implements store.Cluster.
 func (clusterWithOthers) HasOthers() bool { return true }
 
-// A node does not claim jobs of users that exist only on other nodes. Once the user exists on this node too, it
-// claims the user's jobs.
+// A node does not claim jobs of users that exist only on other nodes. Once such a user exists on this node
+// too, the node claims the user's jobs.
 func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 	s := newOwnersRigWith(t, rigOptions{cluster: clusterWithOthers{}, runAsSubmitters: true})
 	for _, known := range []struct {
@@ -130,7 +130,7 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	if err := spec.UnmarshalJSON([]byte(`{"command":"true"}`)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // in the second round, all jobs are separated already
+	for range 2 { // before the second round, all jobs of former accounts have been moved
 		for uid := range ownerNames {
 			if err := s.admission.Admit(t.Context(), peer(uid, control.RightSubmit)); err != nil {
 				t.Fatal(err)
@@ -204,7 +204,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	if more, err := s.Store.Disown(t.Context(), reusedUID, "alice"); err != nil || !more {
 		t.Fatalf("more jobs are left: %t, %v", more, err)
 	}
-	// This is like after a restart.
+	// Load the owners from the store, as after a restart.
 	s = newRig(t, rigOptions{store: s.Store, runnerLocation: s.RunnerLocation, directory: s.Directory})
 	if err := s.Owners.Load(t.Context()); err != nil {
 		t.Fatal(err)
@@ -235,8 +235,8 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	}
 }
 
-// A running job keeps its uid until it ends. In the meantime, the new owner of the uid sees no more of the job than
-// other users do.
+// A running job keeps its uid until it ends, even if the uid now belongs to another account. That account sees no
+// more of the job than other users do.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := newOwnersRig(t)
 	leased := s.claimJobs(t, 4)
@@ -257,8 +257,8 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	}
 }
 
-// The service checks the names of all uids at its start and whenever a check is requested, even if none of
-// their users connects.
+// The service checks the names of all uids at its start and whenever a check is requested, even if no user
+// connects.
 func TestAllUIDsAreChecked(t *testing.T) {
 	s := newOwnersRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -340,8 +340,8 @@ func closedChannel() chan struct{} {
 	return c
 }
 
-// Lists and events get the names of submitters from a cache, so a slow directory of users does not block read
-// slots.
+// Lists and events get the names of submitters from a cache. So they hold no read slots while a directory of users
+// is slow.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := newOwnersRig(t)
 	s.Directory.LookupFunc = func(_, key string) (string, error) {

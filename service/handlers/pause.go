@@ -144,7 +144,7 @@ func (h *API) storeAllPause(ctx context.Context, on bool) error {
 	stored, _ := h.Store.Settings(context.WithoutCancel(ctx))
 	for i := range stored {
 		if stored[i].Key == settings.PauseKey {
-			set = stored[i] // use the stored start time, which later services report too
+			set = stored[i] // use the stored start time of the pause, which later services report too
 		}
 	}
 	h.Pauses.Store(&set)

@@ -139,7 +139,7 @@ func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, best store.Wait
 		return nil
 	}
 	if order.Scheduling == queue.ByAging && order.AgingUnit == queue.AgingByEnqueues {
-		best.Priority += int64(earlier) + 1 // the new jobs raise the waiting jobs by this
+		best.Priority += int64(earlier) + 1 // the new jobs add this to the waiting jobs' priorities
 	}
 	_, most := h.priorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(best.Priority+1, most))

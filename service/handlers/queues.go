@@ -19,7 +19,8 @@ import (
 // maxSuggestedQueues queues. If a request creates more queues, their names are unlikely to be typing errors.
 const maxSuggestedQueues = 10
 
-// createdQueues returns the queues that a request has created, some with a suggested existing queue.
+// createdQueues returns the queues that a request has created. If these are few, each has the name of a similar
+// existing queue, if any.
 func (h *API) createdQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.NewQueues {
@@ -133,7 +134,7 @@ func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.Queue
 		if p.Default != nil {
 			var j queue.Job
 			rule.JobDefaults, j, err = mergeDefaults(rule.JobDefaults, p.Default, h.Settings.Current().JobDefaults())
-			if err == nil { // reject defaults with names that do not exist
+			if err == nil { // reject defaults with demands that cannot be met
 				err = h.checkDemands(&j, func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
 			}
 			if err != nil {
@@ -180,8 +181,8 @@ func (h *API) ruleOf(ctx context.Context, name string) (store.QueueRule, error) 
 	return q.Rule, err
 }
 
-// setRule stores the settings of a queue and writes the action verb to the audit log. The caller holds the
-// settings lock.
+// setRule stores the settings of a queue and writes the action, the parameter verb, to the audit log. The caller
+// holds the settings lock.
 func (h *API) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
 	if err := h.Guard.Audit(ctx, verb, name, nil); err != nil {
 		return err
@@ -318,14 +319,14 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 	}
 }
 
-// pauseJobs concurrently pauses running jobs of this node, except those in the set done. It adds the paused
+// pauseJobs concurrently pauses running jobs of this node, except those in the set handled. It adds the other
 // jobs to this set.
-func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, done map[int64]bool) error {
+func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, handled map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
 	for i, seq := range seqs {
-		if !done[seq] {
-			done[seq] = true
+		if !handled[seq] {
+			handled[seq] = true
 			calls.Go(func() { _, errs[i] = h.Pool.SetPaused(ctx, seq, true, uid) })
 		}
 	}

@@ -90,8 +90,8 @@ func TestVerbsReachTheHolder(t *testing.T) {
 }
 
 // If another node holds the lease of a job, an edit makes that node return the job to the queue. The node that
-// has checked the edit then changes the job. Nothing else changes: a job whose lease no node holds any more
-// keeps its state, and errors are about the edit.
+// has checked the edit then changes the job. The job keeps its state, even if no node holds its lease any more.
+// The error says if it can no longer be edited.
 func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		verbs []queue.Verb // changes by other callers before the edit
@@ -265,7 +265,7 @@ func (c *pieceCluster) SendRequest(context.Context, int64, []byte, bool) ([]byte
 }
 
 // If a job on another node prints nothing, ReadOutput repeats its request to that node instead of returning an
-// empty piece. So a client that follows the output does not compete for slots.
+// empty piece. So a client that follows the output takes a read slot only if there is output.
 func TestFollowerOfASilentJobWaits(t *testing.T) {
 	const silent = `{"held":true,"cursor":[3,0]}`
 	for _, c := range []struct {
@@ -313,7 +313,7 @@ func (c *losingCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ bo
 }
 
 // If a node is lost, no other node takes over its output files. So the error about such a file does not promise
-// that.
+// a takeover.
 func TestOutputFileOfALostNode(t *testing.T) {
 	c := &losingCluster{drainCluster: newDrainCluster()}
 	s := newSharedRigOn(t, c)

@@ -163,7 +163,7 @@ func TestAnswersFit(t *testing.T) {
 	}
 	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: sixfoldText(256),
 		Labels: map[string]string{}, Resources: map[string]int{}}
-	for i := range 64 { // the settings can define at most 64
+	for i := range 64 { // the settings can define at most 64 of each
 		node.Labels[fmt.Sprint(i)] = strings.Repeat("x", 126)
 		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
 	}

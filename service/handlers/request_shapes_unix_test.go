@@ -298,7 +298,7 @@ func startRequester(t *testing.T) func(line []byte) (answer string) {
 		in := bufio.NewReaderSize(c, 64<<10)
 		for {
 			text, err := in.ReadString('\n')
-			// Skip the notifications of a stream, which contain a method.
+			// Skip the notifications of a stream. Unlike replies, they have a member "method".
 			if err != nil || !strings.Contains(text, `"method":`) {
 				return text
 			}

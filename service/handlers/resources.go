@@ -42,7 +42,7 @@ func (h *API) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)
 	return checkAllOnOneNode(demands, nodes)
 }
 
-// checkAllOnOneNode returns an error if no single node meets all demands. Each alone is met by some node.
+// checkAllOnOneNode returns an error if no single node meets all demands. Some node meets each single demand.
 func checkAllOnOneNode(demands []*queue.Demand, nodes []store.NodeState) error {
 	if len(demands) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
 		return !slices.ContainsFunc(demands, func(d *queue.Demand) bool {

@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkSystem returns an error for a job that needs a terminal or refers to a systemd credential.
-func checkSystem(j *queue.Job) error {
+// checkSystemSupports returns an error for a job that needs a terminal or refers to a systemd credential.
+func checkSystemSupports(j *queue.Job) error {
 	if j.TTY {
 		return queue.Invalid("tty", "jobs cannot have a terminal on Windows; leave tty out")
 	}

@@ -41,7 +41,7 @@ type rigOptions struct {
 	cluster         store.Cluster
 	node            string
 	runnerLocation  runner.Location
-	policyFile      string // policy file of runners that run as root; "" if the service has its own
+	policyFile      string // policy file of runners that run as root; "" if the service starts its own runners
 	workers         string // number of workers; "" means none
 	runAsSubmitters bool   // jobs run as their submitters, even if the settings differ
 }
@@ -133,7 +133,7 @@ func rigAccount(t testing.TB, d *access.Directory, set *config.Settings) worker.
 	return a
 }
 
-// newKeeperWith returns a keeper with the given settings, as if the settings file contained them.
+// newKeeperWith returns a keeper with the given settings, as if the settings file contained them. workers "" means 0.
 func newKeeperWith(t testing.TB, values map[string]string, workers string) *settings.Keeper {
 	t.Helper()
 	flags := map[string]string{"workers": cmp.Or(workers, "0")}

@@ -260,7 +260,7 @@ func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleNameParams) (c
 	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
-// showSchedule returns the reply that shows a schedule, after the function more has extended it.
+// showSchedule returns the reply that shows a schedule. It calls the function more to add to the reply.
 func (h *API) showSchedule(ctx context.Context, name string,
 	more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)

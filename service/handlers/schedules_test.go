@@ -112,8 +112,8 @@ func TestRightsOnSchedules(t *testing.T) {
 	want("show of a removed one", err, queue.ErrNotFound)
 }
 
-// Adding a schedule again is refused if the schedules differ, and the error names the fields that differ. The jitter of
-// the schedule and the jitter of its jobs' retries are different fields.
+// A new schedule is refused if another schedule with its name exists. The error names the fields that differ. The
+// jitter of the schedule and the jitter of its jobs' retries are different fields.
 func TestChangedScheduleIsNotTheSame(t *testing.T) {
 	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)

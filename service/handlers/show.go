@@ -225,15 +225,15 @@ func (h *API) findJobFor(ctx context.Context, method string, id control.JobID) (
 	return j, err
 }
 
-// buildDetail returns a job with its newest attempts. If before is not 0, it returns only attempts with a
-// number below before.
-func (h *API) buildDetail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
+// buildDetail returns a job with its newest attempts. If beforeAttempt is not 0, it returns only attempts with a
+// lower number.
+func (h *API) buildDetail(ctx context.Context, j *queue.Job, beforeAttempt int) (control.JobDetail, error) {
 	views := []control.Job{h.viewJob(j)}
 	h.AllNodes.SetNodeNames(ctx, views)
 	h.waits.SetWaitsFor(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).GivenFields(), History: []control.Attempt{},
 		HistoryTotal: j.StartedAttempts}
-	history, err := h.Store.History(ctx, j.Seq, before, maxShownAttempts)
+	history, err := h.Store.History(ctx, j.Seq, beforeAttempt, maxShownAttempts)
 	if err != nil {
 		return d, err
 	}
@@ -251,7 +251,7 @@ func (h *API) buildDetail(ctx context.Context, j *queue.Job, before int) (contro
 		return d, nil
 	}
 	d.HistoryTotal++
-	if before == 0 || before > j.StartedAttempts+1 {
+	if beforeAttempt == 0 || beforeAttempt > j.StartedAttempts+1 {
 		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
 			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.Node),
 			PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,

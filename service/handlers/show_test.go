@@ -90,8 +90,8 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 	}
 }
 
-// The output shown with a job does not begin in the middle of a character. The method logs sends valid text as
-// text, even if the output is long.
+// The output shown with a job does not begin in the middle of a character. The method "logs" sends valid text
+// as text, even if the output is long.
 func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	text := []byte(strings.Repeat("é", maxPieceBytes) + "z")
 	s := newStoreRig(t)

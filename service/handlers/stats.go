@@ -72,8 +72,8 @@ func viewStatistics(f *store.AttemptStatistics, buckets bool) control.AttemptSta
 	return v
 }
 
-// viewHistogram converts a histogram to its form in a reply. If buckets is false, it leaves out the single
-// buckets.
+// viewHistogram converts a histogram to its form in a reply. If buckets is false, it leaves out
+// individual buckets.
 func viewHistogram(h *store.Histogram, buckets bool) (v control.DurationStatistics) {
 	quantile := func(q float64) *int64 {
 		if d, known := h.Quantile(q); known {

@@ -104,8 +104,8 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 }
 
 // seekLines moves l.cursor to the beginning of the last lines of an output. The function read passes the output
-// that follows position to its argument. earlier says for each stream whether output before position may exist;
-// the first line may then be incomplete. seekLines returns false if it needs more output to find enough lines.
+// after position to its argument. The parameter earlier says for each stream whether output before position may
+// exist; the first line may then be incomplete. seekLines returns false if it needs more output to find enough lines.
 func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cursor, earlier [2]bool,
 	read func(each func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{earlier[0] && l.selectsStream(output.Stdout), earlier[1] && l.selectsStream(output.Stderr)}

@@ -114,7 +114,7 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 }
 
-// If a batch exceeds the quota, each request of the batch frees space. The bytes of the batch's earlier
+// If a batch exceeds the quota, each of its requests frees space for itself. The bytes of the batch's earlier
 // requests count as used.
 func TestEachRequestOfBatchMakesRoom(t *testing.T) {
 	s := newStoreRig(t)

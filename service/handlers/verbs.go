@@ -160,7 +160,7 @@ func (h *API) Edit(ctx context.Context, p control.Edit) (control.BulkResult, err
 			err = h.checkPriority(&peer, j)
 		}
 		if err == nil {
-			err = checkSystem(j)
+			err = checkSystemSupports(j)
 		}
 		if err == nil {
 			scope.Apply(j)
@@ -328,9 +328,9 @@ func (h *API) DLQClear(ctx context.Context, p control.ClearParams) (control.Remo
 
 // countVerb returns the verb that a dry run applies to named jobs. It changes nothing and returns an error for
 // jobs that are in none of the given states.
-func countVerb(method string, takes []queue.State) *bulkVerb {
+func countVerb(method string, states []queue.State) *bulkVerb {
 	return &bulkVerb{method: method, localOnly: true, apply: func(_ context.Context, j *queue.Job, _ []queue.State) error {
-		if !slices.Contains(takes, j.State) {
+		if !slices.Contains(states, j.State) {
 			return store.ErrStateChanged
 		}
 		return nil
@@ -338,16 +338,17 @@ func countVerb(method string, takes []queue.State) *bulkVerb {
 }
 
 // applyToJobs applies a verb to the jobs that the request names. If it names no jobs, applyToJobs selects jobs
-// by the filter in the request, up to a limit. takes lists the states to select if the filter contains none.
-func (h *API) applyToJobs(ctx context.Context, p control.Selection, takes []queue.State,
-	do *bulkVerb) (control.BulkResult, error) {
+// by the filter in the request, up to a limit. defaultStates lists the states to select if the filter
+// contains none.
+func (h *API) applyToJobs(ctx context.Context, p control.Selection, defaultStates []queue.State,
+	verb *bulkVerb) (control.BulkResult, error) {
 	switch {
 	case p.SelectsByFilter():
-		return h.applyToSelected(ctx, p, takes, do)
+		return h.applyToSelected(ctx, p, defaultStates, verb)
 	case p.DryRun:
-		do = countVerb(do.method, takes)
+		verb = countVerb(verb.method, defaultStates)
 	}
-	v, err := h.applyToIDs(ctx, do, p.AllIDs())
+	v, err := h.applyToIDs(ctx, verb, p.AllIDs())
 	if p.DryRun {
 		v.MatchCount, v.DoneIDs = new(len(v.DoneIDs)), []string{}
 	}
@@ -355,10 +356,10 @@ func (h *API) applyToJobs(ctx context.Context, p control.Selection, takes []queu
 }
 
 // applyToSelected applies a verb to the jobs that match a filter, up to a limit per request. If the caller may
-// use the verb only on own jobs, it skips the jobs of other users.
-func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []queue.State,
-	do *bulkVerb) (control.BulkResult, error) {
-	method := do.method
+// use the verb only on the caller's own jobs, it skips the jobs of other users.
+func (h *API) applyToSelected(ctx context.Context, p control.Selection, defaultStates []queue.State,
+	verb *bulkVerb) (control.BulkResult, error) {
+	method := verb.method
 	v := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	f, err := h.parseFilter(&peer, control.List{State: p.State, Failed: p.Failed, Label: p.Label, Queue: p.Queue,
@@ -367,7 +368,7 @@ func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []
 		return v, err
 	}
 	if len(f.States) == 0 {
-		f.States = takes
+		f.States = defaultStates
 	}
 	if onlyUID := access.OwnJobsOnlyUID(&peer, method); onlyUID != nil {
 		if f.UID != nil && *f.UID != *onlyUID {
@@ -384,13 +385,13 @@ func (h *API) applyToSelected(ctx context.Context, p control.Selection, takes []
 	}
 	if p.DryRun {
 		v.MatchCount = new(len(slices.DeleteFunc(page.Refs, func(r store.JobRef) bool {
-			return !slices.Contains(takes, r.State)
+			return !slices.Contains(defaultStates, r.State)
 		})))
 	} else {
-		if do.oldestFirst {
+		if verb.oldestFirst {
 			slices.Reverse(page.Refs)
 		}
-		v, err = h.applyToRefs(ctx, do, page.Refs, f.States)
+		v, err = h.applyToRefs(ctx, verb, page.Refs, f.States)
 		if err != nil {
 			return v, err
 		}

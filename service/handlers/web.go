@@ -55,7 +55,7 @@ func (h *API) WebStop(ctx context.Context, _ control.NoParams) (v control.WebSta
 }
 
 // runWeb serves the web page at an address until the service ends. The address overrides every other value of
-// the setting. The caller holds the settings lock.
+// the setting web.listen. The caller holds the settings lock.
 func (h *API) runWeb(ctx context.Context, verb, listen string) error {
 	if len(h.WebListeners) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s, so this "+

@@ -75,8 +75,8 @@ func (h *API) Why(ctx context.Context, p control.WhyParams) (control.Why, error)
 	return w, err
 }
 
-// markUnavailableNode handles reasons that say that a job may run only on a certain node. If no service is
-// running on this node, it changes the reason so that it says so.
+// markUnavailableNode changes reasons that say that a job may run only on a certain node. If no service is running
+// on that node, the reason then says so.
 func (h *API) markUnavailableNode(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
@@ -171,7 +171,7 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 	return v, nil
 }
 
-// dependencyTexts contains the texts of a reply for the status of a dependency.
+// dependencyTexts contains the texts that replies use for the statuses of a dependency.
 var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
 	store.Broken: "failed"}
 
@@ -205,8 +205,9 @@ func (h *API) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) e
 func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := h.Store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
-	index := map[int]int{}     // index in groups, by uid
-	turns := map[string]bool{} // names of users that have a job that ranks after j but starts before it
+	index := map[int]int{} // index in groups, by uid
+	// byTurn contains the names of users with a job that starts before j but ranks after j.
+	byTurn := map[string]bool{}
 	for i := range list {
 		other := &list[i]
 		i, known := index[other.UID]
@@ -218,7 +219,7 @@ func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.Ahea
 		g := &groups[i]
 		g.Jobs++
 		g.Priority = max(g.Priority, other.Priority)
-		turns[g.User] = turns[g.User] || cmp.Or(cmp.Compare(rank(other), rank(j)), cmp.Compare(other.Seq, j.Seq)) > 0
+		byTurn[g.User] = byTurn[g.User] || cmp.Or(cmp.Compare(rank(other), rank(j)), cmp.Compare(other.Seq, j.Seq)) > 0
 	}
 	slices.SortStableFunc(groups, func(a, b control.AheadOfUser) int { return cmp.Compare(b.Jobs, a.Jobs) })
 	groups = groups[:min(len(groups), maxAheadUsers)]
@@ -227,7 +228,7 @@ func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.Ahea
 		switch {
 		case order.Scheduling != queue.ByArrival && g.Priority > j.Priority:
 			g.Text = fmt.Sprintf("%d from %s because of higher priority (up to %d)", g.Jobs, g.User, g.Priority)
-		case turns[g.User]:
+		case byTurn[g.User]:
 			g.Text = fmt.Sprintf("%d from %s because users take turns", g.Jobs, g.User)
 		default:
 			g.Text = fmt.Sprintf("%d from %s because of longer waiting", g.Jobs, g.User)

@@ -56,7 +56,7 @@ func (h *API) WorkerStop(ctx context.Context, p control.WorkerStop) (control.Wor
 
 // WorkerList implements control.API.
 func (h *API) WorkerList(ctx context.Context, _ control.NoParams) (control.WorkerList, error) {
-	workers := h.Pool.ListWorkers(ctx) // ListWorkers may send requests to the runners
+	workers := h.Pool.ListWorkers(ctx) // hold no read slot here: runners may be slow
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJob, func() (control.WorkerList, error) {
 		return viewWorkers(workers, h.Node, new(control.PeerFrom(ctx))), nil
 	})

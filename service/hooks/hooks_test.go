@@ -40,9 +40,9 @@ func newHooks(t *testing.T, values map[string]string) *Hooks {
 	return h
 }
 
-// runJob enqueues a job and claims it. It records twice, as after a lost answer, that the job has ended in the
-// state to. It returns the hook jobs that exist then.
-func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job {
+// runJob enqueues a job and claims it. It records twice, as after a lost answer, that the job has ended in
+// endState. It returns the hook jobs that exist then.
+func runJob(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) []queue.Job {
 	t.Helper()
 	draft.UID, draft.State, draft.ExitCode, draft.MaxAttempts = owner, queue.Pending, -1, 1
 	ctx := t.Context()
@@ -53,7 +53,7 @@ func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := store.Settlement{Lease: claimed[0].Lease(), Decision: queue.Decision{State: to, RecordsAttempt: true},
+	end := store.Settlement{Lease: claimed[0].Lease(), Decision: queue.Decision{State: endState, RecordsAttempt: true},
 		Attempt: queue.Attempt{ExitCode: 3, StartedAt: h.Store.Now(), EndedAt: h.Store.Now()}}
 	for range 2 {
 		if _, err := h.Store.Exchange(ctx, store.Report{Settlements: []store.Settlement{end}}); err != nil {
@@ -75,8 +75,8 @@ func runJob(t *testing.T, h *Hooks, draft queue.Job, to queue.State) []queue.Job
 	return list
 }
 
-// An outcome creates each hook of the job and of the settings exactly once, even if the outcome is recorded
-// twice. The hook job gets the job's data in environment variables and as JSON.
+// An outcome creates one hook job for each hook of the job and of the settings, even if the outcome is recorded
+// twice. A hook job gets the job's data in environment variables and as JSON.
 func TestOutcomeCreatesEachHookOnce(t *testing.T) {
 	h := newHooks(t, map[string]string{
 		"hooks.on_dead": "mail ops", "hooks.on_completed": "never",
@@ -167,7 +167,7 @@ func TestLongJobsAreSentWithoutTheirCommand(t *testing.T) {
 	}
 }
 
-// A test of a hook in the settings creates its job once, for an invented job and without retries.
+// If a user tests a hook of the settings, one hook job is created, without retries, for an invented job.
 func TestHookOfTheSettingsCanBeTested(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_dead": "mail ops",
 		"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})

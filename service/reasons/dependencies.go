@@ -14,9 +14,9 @@ import (
 // MaxLinks is the maximum number of parents or dependants of a job that are read in one query.
 const MaxLinks = 1000
 
-// EndedJobReasons returns reasons that concern a job that has ended or is held because of its dependencies. One
-// kind of reason says that the job cannot run again because its input was removed. The other kind names the
-// dependencies because of which the job was cancelled or is held.
+// EndedJobReasons returns reasons for a job that has ended, or that is held because of its dependencies. One kind
+// of reason says that the job cannot run again because its input was removed. The other kind names the
+// dependencies that caused the cancellation or the hold.
 func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
 		list = append(list, control.Reason{Kind: "input", Key: strings.Join(fields, ","),

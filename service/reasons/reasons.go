@@ -100,8 +100,8 @@ type gateGroupKey struct {
 	seq     int64  // number of the job if it is checked individually, otherwise 0
 }
 
-// JobReason returns the reason in the job itself why it does not run, such as its start time. found is false
-// for a job that is due, running or ended.
+// JobReason returns why a job does not run, if the reason is in the job itself, such as its start time. found is
+// false for a job that is due, running or ended.
 func (f *Finder) JobReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
 	due := control.Time(j.DueAt)
 	switch {

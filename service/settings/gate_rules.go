@@ -51,8 +51,8 @@ func EachSharedGate(ctx context.Context, s store.Gates, after store.GateState, e
 	}
 }
 
-// ApplyGateRule applies the rule of a shared key to a job's demand. It returns an error if the demand contains
-// another number than the rule. See docs/decisions/0018.
+// ApplyGateRule applies the rule of a shared key to a job's demand. It returns an error if the demand's
+// number differs from the rule's. See docs/decisions/0018.
 func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {

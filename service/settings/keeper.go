@@ -80,8 +80,8 @@ func New(o Options) (*Keeper, error) {
 	return s, s.update(func([]config.Layer) {})
 }
 
-// changedLocked returns a copy of the layers after the function change has modified it. The caller holds mu.
-func (k *Keeper) changedLocked(change func(layers []config.Layer)) []config.Layer {
+// changedCopyLocked returns a copy of the layers after the function change has modified it. The caller holds mu.
+func (k *Keeper) changedCopyLocked(change func(layers []config.Layer)) []config.Layer {
 	layers := slices.Clone(k.layers)
 	for i := range layers {
 		layers[i].Values = maps.Clone(layers[i].Values)
@@ -94,7 +94,7 @@ func (k *Keeper) changedLocked(change func(layers []config.Layer)) []config.Laye
 func (k *Keeper) update(change func(layers []config.Layer)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	layers := k.changedLocked(change)
+	layers := k.changedCopyLocked(change)
 	c, err := config.Merge(layers...)
 	if err != nil {
 		return err
@@ -130,14 +130,14 @@ func (k *Keeper) ReadFile() (config.Layer, error) {
 func (k *Keeper) LayersWithFile(file config.Layer) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.changedLocked(func(layers []config.Layer) { layers[layerFile] = file })
+	return k.changedCopyLocked(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
 // LayersWithStored returns the layers that would result from storing a setting.
 func (k *Keeper) LayersWithStored(name, text string) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.changedLocked(func(layers []config.Layer) {
+	return k.changedCopyLocked(func(layers []config.Layer) {
 		layers[layerStored].Values[name] = text
 		delete(layers[layerRunning].Values, name) // ReplaceValue also removes this value
 	})

@@ -12,8 +12,8 @@ type PauseOfAllJobs struct {
 	atomic.Pointer[store.Setting] // says who paused all jobs and when; nil if they are not paused
 }
 
-// PauseKey is the stored setting that keeps a pause of all jobs across restarts. Users cannot set it as a
-// configuration key.
+// PauseKey is the key of the stored setting that keeps a pause of all jobs across restarts. Users cannot set it as
+// a configuration key.
 const PauseKey = "pause"
 
 // PauseOf returns when a running job was paused, and the uid of the user that paused it. If the job was not
@@ -26,6 +26,6 @@ func (p *PauseOfAllJobs) PauseOf(j *queue.Job) (since queue.Millis, uid int) {
 	return max(all.SetAt, j.StartedAt), all.UID
 }
 
-// DrainKey is the stored setting that keeps a drain across restarts. Users cannot set it as a configuration
-// key.
+// DrainKey is the key of the stored setting that keeps a drain across restarts. Users cannot set it as a
+// configuration key.
 const DrainKey = "drain"

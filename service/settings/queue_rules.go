@@ -95,7 +95,7 @@ func (r *QueueRules) ReplaceNulls(set json.RawMessage, name string) json.RawMess
 	return patch
 }
 
-// DefaultPriority returns the priority of jobs of a queue that set none themselves.
+// DefaultPriority returns the priority of those jobs of a queue that do not set one themselves.
 func (r *QueueRules) DefaultPriority(name string) int64 {
 	var fields struct{ Priority *int64 }
 	if json.Unmarshal([]byte(r.rule(name).JobDefaults), &fields) == nil && fields.Priority != nil {

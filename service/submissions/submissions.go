@@ -43,7 +43,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		enqueuedSignal: make(chan struct{}, 1)}
 	defer t.enqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
-	// roles are the roles that were last sent to the database. rolesSent says whether any were sent.
+	// The variable roles holds the roles last sent to the database. rolesSent says whether any were sent.
 	roles, rolesSent := "", false
 	lastError := ""
 	for ctx.Err() == nil {
