@@ -48,7 +48,7 @@ type Settings struct {
 	WorkerTimeout         time.Duration
 	MaxPending            int64
 	MaxPendingPerUser     int64
-	MaxBytesPerUser       int64 // 0 means unlimited; a negative value depends on the size of the disk
+	MaxBytesPerUser       int64 // 0 means unlimited; negative means a limit that depends on the size of the disk
 	MaxRunningPerUser     int   // 0 means unlimited
 	MaxConnections        int
 	MaxConnectionsPerUser int
@@ -80,7 +80,7 @@ type Settings struct {
 	WebHosts              string // host names, separated by spaces; see HostNames
 	WebTLSCert            string
 	WebTLSKey             string
-	WebTLS                string // none or proxy; proxy means that a proxy handles TLS
+	WebTLS                string // "none" or "proxy"; "proxy" means that a proxy handles TLS
 	Store                 string // sqlite or a URL; see StoreURL
 	StoreFile             string // file that contains the URL; "" means none
 	StoreRoles            string // user of each database role; "" means none; see RoleUsers
@@ -123,7 +123,7 @@ type Key struct {
 	Secret  bool                    // only admins see the value
 	Values  []string                // all valid values; nil if they are not an enumeration
 	set     func(text string) error // checks a value and stores it in the Settings of the table
-	get     func() string           // returns the value in these Settings as text
+	get     func() string           // returns the value in the same Settings as text
 }
 
 // Keys returns the table of settings, in the order of the documentation.
@@ -195,7 +195,8 @@ var keyAliases = []keyAlias{
 	}},
 }
 
-// ValueForName converts a value of a setting to the form that is used under the given name.
+// ValueForName converts a value of a setting to the form that belongs to name, which is the setting's name or an
+// alias.
 func ValueForName(name, value string) string {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, s := range keyAliases {
@@ -285,7 +286,8 @@ func textKey(name, def string, member *string, parse func(text string) (string, 
 	return newKey(name, def, member, parse, func(text string) string { return text })
 }
 
-// acceptWord returns the setting k, changed so that it also accepts the given word. For this word, it stores value.
+// acceptWord returns the setting k, changed so that it also accepts the given word. For this word, it stores
+// the parameter value.
 func acceptWord[T comparable](k Key, word string, value T, member *T) Key {
 	set, get := k.set, k.get
 	k.set = func(text string) error {
@@ -379,10 +381,10 @@ func durationOrNeverKey(name, def string, member *time.Duration) Key {
 	}, queue.FormatDuration), "never", 0, member)
 }
 
-// These are the highest values of some settings.
+// These are the highest valid values of some settings.
 const (
-	maxOutputBytes = 1 << 50 // of settings that limit the bytes of all jobs of a user or a queue
-	maxCount       = 1 << 20 // of settings that limit connections or running jobs
+	maxOutputBytes = 1 << 50 // for settings that limit the bytes of all jobs of a user or a queue
+	maxCount       = 1 << 20 // for settings that limit connections or running jobs
 )
 
 // sizeKey returns a setting that is a number of bytes. The highest valid number is most.

@@ -13,14 +13,14 @@ import (
 // Origin says where the value of a setting comes from.
 type Origin string
 
-// These are the origins. A later one overrides an earlier one.
+// These are the origins. Each overrides those above it.
 const (
 	FromDefault Origin = "default"
 	FromFile    Origin = "file"
 	FromStored  Origin = "stored" // set by `queuectl config set`, and stored in the queue
 	FromEnv     Origin = "environment"
 	FromFlag    Origin = "flag"
-	FromRunning Origin = "running" // set by a user until the service restarts; only the number of workers
+	FromRunning Origin = "running" // set by a user until the service restarts; used only for the setting workers
 )
 
 // Layer holds the settings that come from one origin. Values contains their values as text, by name.

@@ -50,7 +50,7 @@ func checkNodeLabels(text string) error {
 }
 
 // checkPairs returns an error unless the text has 1 to most words of the form NAME=VALUE, with different names.
-// noun is the word for such a pair in errors. The function check returns an error for an invalid pair.
+// The parameter noun is the word for such a pair in errors. The function check returns an error for an invalid pair.
 func checkPairs(noun string, most int, text string, check func(word, name, value string) error) error {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > most {
@@ -131,7 +131,8 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStoreFile("store_file", path)
 }
 
-// ReadStoreFile reads the URL of a database from a file. Errors name field, the setting or flag that gave the path.
+// ReadStoreFile reads the URL of a database from a file. Errors contain field, the name of the setting or flag with
+// the path.
 func ReadStoreFile(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -152,7 +153,7 @@ func ReadStoreFile(field, path string) (string, error) {
 // These are the limits of the setting store_roles.
 const (
 	maxRoles     = 256
-	maxRoleBytes = 63 // bytes; the limit of PostgreSQL for names
+	maxRoleBytes = 63 // the limit of PostgreSQL for a name
 )
 
 func checkRoles(text string) error {

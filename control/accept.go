@@ -17,7 +17,7 @@ import (
 // descriptors that the service reserves for itself.
 const (
 	maxStartingGoroutines = 4  // goroutines of one user that were started but do not run yet
-	maxAcceptBurst        = 16 // connections accepted in a row before other goroutines may run; takes about 1 ms
+	maxAcceptBurst        = 16 // connections accepted in a row, in about 1 ms, before other goroutines may run
 	// maxRefusals is the maximum number of concurrent refusals whose error names users. The lookup of a name takes
 	// seconds if the account database is slow. Above this limit, a user without access gets an error without
 	// names.
@@ -83,9 +83,9 @@ func (a *acceptedConns) closeEvicted(evicted []*serverConn) {
 	}
 }
 
-// accept admits a connection and starts serving it. It admits the connection before the server
-// accepts the next one, so a user who connects repeatedly occupies only the accepting goroutine. On
-// systems where identifying the peer can block, a separate goroutine admits the connection.
+// accept admits a connection and starts serving it. It admits the connection before the server accepts the next one,
+// so connections that are not admitted need no goroutines. On systems where identifying the peer can block, a
+// separate goroutine admits the connection.
 func (s *Server) accept(ctx context.Context, nc net.Conn, a *acceptedConns) {
 	if socket.IdentifyMayBlock { // a client that sends nothing may block this step, and must not delay others
 		a.goroutines.Go(func() { s.admitAndServe(ctx, nc) })

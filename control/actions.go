@@ -102,8 +102,8 @@ type Remove struct {
 	Force bool `json:"force,omitempty"`
 }
 
-// ClearParams selects the jobs that a method removes permanently: all jobs or, if Batch is set, the jobs of
-// that batch of the caller.
+// ClearParams holds the parameters of the methods clear and dlq.clear, which remove jobs permanently: all jobs
+// or, if Batch is set, the jobs of that batch of the caller.
 type ClearParams struct {
 	Confirmed bool   `json:"yes"` // confirms the removal; required if DryRun is false
 	Batch     string `json:"batch,omitempty" rule:"label"`

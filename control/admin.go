@@ -73,8 +73,8 @@ type Finding struct {
 	Advice  string `json:"next,omitempty"` // what the user can do about the problem
 }
 
-// HookTestParams holds the parameters of the method hook.test: the name of a webhook in the settings, or of a
-// hook in the settings, such as on_dead.
+// HookTestParams holds the parameters of the method hook.test: the name of a webhook or hook in the settings, such as
+// on_dead.
 type HookTestParams struct {
 	Name string `json:"name" rule:"nonEmpty,required"`
 }

@@ -404,7 +404,7 @@ func (b *endlessEvents) Events(ctx context.Context, _ Events, each func(Event) e
 	}
 }
 
-// Events calls the method Events of the API that the test has set.
+// Events calls the method Events of v.API, which the test has set.
 func (v *testServer) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
 	return v.API.Events(ctx, p, each)
 }
@@ -419,7 +419,7 @@ func TestLinesWithoutAccessAreShort(t *testing.T) {
 	const most = maxLineWithoutAccess
 	for n, want := range map[int]string{most: "denied", most + 1: "too_large", 1 << 20: "too_large"} {
 		c := v.dial(100)
-		go io.WriteString(c, line(n)+"\n") // the server does not read all of a line that it refuses
+		go io.WriteString(c, line(n)+"\n") // may block, since the server does not read a refused line completely
 		var answer struct {
 			Error struct{ Data struct{ Code string } }
 		}

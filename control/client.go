@@ -374,8 +374,8 @@ const serviceEndedHint = "to find out why it ended, see its log (for the system 
 // unknownOutcomeText is the part of an error message that says that a request may have been carried out.
 const unknownOutcomeText = "it is unknown whether the request was carried out"
 
-// withErrorCode adds an error code to an error of the connection. tries is how often the request may have been
-// sent.
+// withErrorCode adds an error code to an error of the connection. The parameter tries is how often the request may
+// have been sent.
 func withErrorCode(err error, tries int) error {
 	if _, unreachableNow := errors.AsType[*unreachableError](err); unreachableNow && tries > 0 {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; %s; start "+
@@ -419,8 +419,8 @@ func (c *clientConn) checkAlive(linesBefore int64) {
 	}
 }
 
-// roundTrip sends one request, waits for the answer and stores it in result. each is the same as for Client.call.
-// sent reports whether the service may have received the request.
+// roundTrip sends one request, waits for the answer and stores it in result. The function each is the same as
+// in Client.call. The result sent reports whether the service may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
 	each func(json.RawMessage) error) (sent bool, err error) {
 	linesReceived := c.receivedLines.Load()
@@ -451,7 +451,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 					}
 				}
 			case <-ctx.Done():
-				c.netConn.Close() // only this ends a stream early
+				c.netConn.Close() // a stream has no other way to end early
 				return give(ctx.Err())
 			}
 		}
@@ -464,7 +464,7 @@ func (c *clientConn) roundTrip(ctx context.Context, method string, params, resul
 	return true, o.decode(method, result)
 }
 
-// decode stores the result of an ended call in the value to which into points, or returns the call's error.
+// decode stores the result of an ended call in *into, or returns the call's error.
 func (c *call) decode(method string, into any) error {
 	if c.err != nil {
 		return c.err

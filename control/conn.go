@@ -33,10 +33,10 @@ type serverConn struct {
 	evicted         bool      // closed to make room for another connection; guarded by mu
 }
 
-// readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's
-// capacity counts towards the user's limit of bytes. The last line needs no newline if it has at most
-// freeConnBytes bytes. A longer one was probably cut off, and parsing it would cost much. first says whether this
-// is the connection's first line. If reading fails, readLine returns the part of the line that has arrived.
+// readLine reads a line without its newline, at most MaxLineBytes bytes, into a new buffer. The buffer's capacity
+// counts towards the user's limit of bytes. The last line needs no newline if it has at most freeConnBytes bytes. A
+// longer one was probably cut off, and parsing it would cost much. If first is true, this is the connection's first
+// line. If reading fails, readLine returns the part of the line that has arrived.
 func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -78,8 +78,8 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 }
 
 // lineLimit returns the maximum length of the line that is being received, which is lower for users without
-// access. size is the number of bytes received until now. If size is below the lower limit, lineLimit does not
-// look up the user's right.
+// access. The parameter size is the number of bytes received until now. If it does not exceed the lower limit,
+// lineLimit does not look up the user's right.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= maxLineWithoutAccess {
 		return MaxLineBytes

@@ -128,8 +128,8 @@ func (t *connTable) allConnsLocked() iter.Seq[*serverConn] {
 	}
 }
 
-// each calls f for every connection. f must not use the table.
-func (t *connTable) each(f func(*serverConn)) {
+// forEach calls the function f for every connection. The function must not use the table.
+func (t *connTable) forEach(f func(*serverConn)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c := range t.allConnsLocked() {

@@ -85,7 +85,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	}
 	ask(connect(1))
 	idle := func() (idle bool) {
-		server.conns.each(func(c *serverConn) { _, idle = c.idleSince() })
+		server.conns.forEach(func(c *serverConn) { _, idle = c.idleSince() })
 		return idle
 	}
 	for !idle() { // a request ends only after its answer was sent

@@ -46,7 +46,7 @@ type paramDecoder struct {
 	givenNames map[string]bool
 }
 
-// newParamDecoder returns a decoder that stores the parameters in the struct to which into points.
+// newParamDecoder returns a decoder that stores the parameters in the struct *into.
 func newParamDecoder(into any) *paramDecoder {
 	v := reflect.ValueOf(into).Elem()
 	return &paramDecoder{rulesOf(v.Type()), fieldsByName(v), map[string]bool{}}

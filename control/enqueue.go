@@ -55,9 +55,9 @@ type EnqueueResult struct {
 
 // EnqueueBatch holds the parameters of the method enqueue.batch, which enqueues all jobs of a batch or none of them.
 // A batch is either one request with Commit and 1 to queue.MaxJobsPerRequest jobs, or several requests with the same
-// Batch. Of several requests, only the last has
-// Commit, and each other has at most MaxBatchRequestJobs jobs. The jobs are invisible until the commit, but
-// their ids are already taken. A rejected request adds no jobs. A request with Abort discards the batch.
+// Batch. Of several requests, only the last has Commit, and each of the others has at most MaxBatchRequestJobs jobs.
+// The jobs are invisible until the commit, but their ids are already taken. A rejected request adds no jobs. A
+// request with Abort discards the batch.
 type EnqueueBatch struct {
 	// Batch is a name that the caller chooses, of at most queue.MaxKeyBytes bytes.
 	Batch  string       `json:"batch,omitempty" rule:"batchKey"`

@@ -10,8 +10,7 @@ type EventAPI interface {
 }
 
 // Events holds the parameters of the method events, which sends the events with a number higher than Since. If
-// Since is nil, the service sends all stored events. With Follow and a nil Since, it sends only events that happen
-// later.
+// Since is nil, the service sends all stored events or, with Follow, only events that happen later.
 type Events struct {
 	Since    *int64   `json:"since,omitempty" rule:"eventSeq"`
 	Follow   bool     `json:"follow,omitempty"`
@@ -19,7 +18,7 @@ type Events struct {
 	Until    Time     `json:"until,omitzero"`                    // only events that happened before this time
 	IDs      JobIDs   `json:"id,omitempty" rule:"eventIDs"`      // only events of these jobs
 	Kinds    TextList `json:"event,omitempty" rule:"eventKinds"` // only events of these kinds
-	// Audit requests the events that users caused, including those that only an audit shows. Each event then
+	// Audit requests the events that users caused, including those that are sent only with Audit. Each event then
 	// contains the user, the command and its target. Only admins may set Audit.
 	Audit bool `json:"audit,omitempty"`
 }

@@ -55,7 +55,7 @@ type Reason struct {
 type AheadOfUser struct {
 	User     string `json:"user"`
 	Jobs     int    `json:"jobs"`
-	Priority int64  `json:"priority"` // the highest priority among them
+	Priority int64  `json:"priority"` // the highest priority of these jobs
 	// Text informs the user how many of these jobs there are, and why they start before the given job.
 	Text string `json:"text"`
 }
@@ -104,7 +104,7 @@ type TreeEdge struct {
 	Child int64 `json:"child"`
 	// Condition is "completed", "dead" or "ended".
 	Condition string `json:"how"`
-	// Status is "open" while the parent has not ended. Then it is "met" if the parent has ended as Condition
+	// Status is "open" while the parent has not ended. Afterwards it is "met" if the parent has ended as Condition
 	// requires, and "failed" if not.
 	Status string `json:"met"`
 }

@@ -26,7 +26,7 @@ const (
 	MaxScheduleNameBytes = 100            // maximum length of a schedule's name in bytes
 )
 
-// quoteNames returns the names in a list, which are separated by spaces, in quotes and with commas in between.
+// quoteNames puts each name of a list separated by spaces in quotes, and joins the results with commas.
 func quoteNames(names string) string { return `"` + strings.Join(strings.Fields(names), `", "`) + `"` }
 
 func numberBetween(low, high float64) queue.Constraint {
@@ -197,9 +197,9 @@ func valueClasses() map[string][]valueClass {
 // conditionRow is a condition on the parameters of some types. Its lists of names are texts separated by
 // spaces.
 type conditionRow struct {
-	types   string // names of the types of parameters
+	types   string // names of the Go types to whose fields the condition applies
 	kind    *conditionKind
-	a, b    string // the two sets of parameters
+	a, b    string // names in set A and in set B of the paramCondition
 	message string
 }
 

@@ -27,8 +27,8 @@ const (
 // a few such requests in progress.
 const manyJobIDs = 100
 
-// JobID is the id of a job. In JSON it is a text or an integer; the id is then the integer's decimal text. A value
-// that is too long for an id is truncated; no job has such an id.
+// JobID is the id of a job. In JSON it is a text or an integer; the id is then the integer's decimal text. A text
+// that is not a valid id is shortened, and the result is not a valid id either.
 type JobID string
 
 // UnmarshalJSON implements json.Unmarshaler.

@@ -34,7 +34,7 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 	return m.endpoint.call(ctx, api, params, nil)
 }
 
-// EncodeAnswer returns the line of an answer to a request without an id.
+// EncodeAnswer encodes an answer as a line. The line contains no id of a request.
 func EncodeAnswer(result any, err error) []byte { return answerLine(nil, result, err) }
 
 // DecodeAnswer decodes the line of an answer and stores the result in *result. If the answer is an error, it

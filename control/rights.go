@@ -53,8 +53,8 @@ func (a *Access) RightOf(p *Peer) Right {
 	return best
 }
 
-// RequiredRight returns the right that a caller needs for a method. own says whether the method acts on the
-// caller's own jobs. For an unknown method it returns "", which no right covers.
+// RequiredRight returns the right that a caller needs for a method. The parameter own says whether the method
+// acts on the caller's own jobs. For an unknown method it returns "", which no right covers.
 func RequiredRight(method string, own bool) Right {
 	m := findMethod(method)
 	switch {

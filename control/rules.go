@@ -42,7 +42,7 @@ type fieldSet struct {
 }
 
 // valueClass is a set of values of a parameter, such as lists with many jobs. A paramCondition can contain the
-// name of a class like that of a parameter. The class counts as given if the parameter's value is in it.
+// name of a class in place of a parameter's name. The class counts as given if the parameter's value is in it.
 type valueClass struct {
 	className string // the parameter's name, a colon and a word
 	matches   func(v reflect.Value) bool
@@ -59,18 +59,18 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// paramCondition is a condition on two sets of parameters. It says of which sets a request must contain parameters.
-// A parameter that is false or an empty list counts as not given. The error names the first given
-// parameter of set A; if none is given, it names the first parameter of set A.
+// paramCondition is a condition on two sets of parameters. It determines whether a request may contain parameters of
+// only one set, of both, or of neither. A parameter that is false or an empty list counts as not given. The
+// error names the first given parameter of set A; if none is given, it names the first parameter of set A.
 type paramCondition struct {
 	kind       *conditionKind
 	setA, setB []string
 	message    string // error message, without the parameter's name
 }
 
-// conditionKind is a kind of condition. The arguments of accepts say whether a parameter of set A and of set B
-// is given. The arguments of toSchema are the schemas of requests in which a parameter of set A, and one of set B, is
-// given.
+// conditionKind is a kind of condition. The arguments of accepts say whether a parameter of set A is given, and
+// whether one of set B is given. The arguments of toSchema are the schemas of requests with a parameter of set A,
+// and of requests with one of set B.
 type conditionKind struct {
 	accepts  func(a, b bool) bool
 	toSchema func(a, b schema) schema
@@ -99,7 +99,7 @@ func (r *ruleset) check(given map[string]bool) error {
 			return queue.Invalid(p.name, "required; give the %s", p.doc)
 		}
 	}
-	some := func(names []string) string { // returns the first of the names that is given; "" if none
+	firstGiven := func(names []string) string { // returns the first of the names that is given; "" if none
 		for _, name := range names {
 			if given[name] {
 				return name
@@ -108,7 +108,7 @@ func (r *ruleset) check(given map[string]bool) error {
 		return ""
 	}
 	for _, g := range r.conditions {
-		switch a, b := some(g.setA), some(g.setB); {
+		switch a, b := firstGiven(g.setA), firstGiven(g.setB); {
 		case g.kind.accepts(a != "", b != ""):
 		case g.kind == oneSet && a != "":
 			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)

@@ -119,7 +119,7 @@ func customSchema(t reflect.Type) schema {
 	return nil
 }
 
-// durationSchema returns the schema of a duration. least is the minimum in seconds.
+// durationSchema returns the schema of a duration. The parameter least is the minimum in seconds.
 func durationSchema(least float64) schema {
 	most := queue.MaxDuration.Seconds()
 	return schema{"type": []string{"number", "string"}, "minimum": least, "maximum": most, "pattern": durationPattern}
@@ -312,8 +312,8 @@ func addTextConstraint(s schema, c *queue.Constraint) {
 	}
 }
 
-// addEntryConstraint adds the parts of a constraint that concern the number of entries of a list or map, and
-// the entries. least and most are the schema's keywords for the smallest and the largest number.
+// addEntryConstraint adds the parts of a constraint that concern the entries of a list or map, and their
+// number. The parameters entries, least and most are the schema's keywords for these.
 func addEntryConstraint(s schema, c *queue.Constraint, entries, least, most string) {
 	setNonZero(s, schema{least: c.MinItems, most: c.MaxItems, "uniqueItems": c.NoDuplicates})
 	entry, _ := s[entries].(schema)
@@ -369,7 +369,7 @@ func paramsSchema(t reflect.Type) schema {
 	return s
 }
 
-// schema returns the schema of the parameter. t is the parameter's Go type.
+// schema returns the schema of the parameter p, whose Go type is t.
 func (p *param) schema(t reflect.Type) schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -391,8 +391,8 @@ func jobWithPrioritySchema() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
 }
 
-// givenSchema returns the schema of a request in which at least one of names is given. A name is that of a
-// parameter, of a value class or of a numeric job field. own contains the parameters.
+// givenSchema returns the schema of a request in which at least one of names is given. A name is that of a parameter,
+// of a value class or of a numeric job field. The map own contains the fields of the method's parameters by name.
 func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)

@@ -50,7 +50,7 @@ func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
 
 var testDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}
 
-// checkParams returns an error if a method rejects the parameters, whatever the state of the queue is.
+// checkParams returns an error if a method rejects the parameters regardless of the queue's state.
 func checkParams(m *Method, raw string) error {
 	if err := queue.CheckJSON([]byte(raw)); err != nil {
 		return err
@@ -167,8 +167,8 @@ func jobFields() []string {
 	return names
 }
 
-// examples contains sets of required parameters. Each method accepts other parameters together with at least
-// one of these sets.
+// examples contains sets of required parameters. Each parameter of a method is accepted, with some value,
+// together with one of these sets.
 var examples = []map[string]string{
 	{}, {"id": `"a"`}, {"command": `"true"`}, {"name": `"a"`}, {"all": "true"}, {"yes": "true"},
 	{"commit": "true", "jobs": `[{"command":"true"}]`}, {"count": "1"},
@@ -231,7 +231,7 @@ func jsonObject(n int) string {
 }
 
 // looseSchemas lists parameters whose values a schema cannot describe completely. For these, the schema accepts
-// all values that the method accepts, and some more. The value says which ones.
+// all values that the method accepts, and the further values that the map describes.
 var looseSchemas = map[string]string{
 	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
@@ -257,8 +257,8 @@ func TestSchemasPermitAcceptedParameters(t *testing.T) {
 	}
 }
 
-// baseFor returns values for the other parameters of a method. With these, the method accepts as many values of
-// the named parameter as possible.
+// baseFor returns values for the other parameters of a method: the first of the examples with which the method
+// accepts a value of the named parameter.
 func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
 	t.Helper()
 	for _, e := range examples {

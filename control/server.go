@@ -42,7 +42,7 @@ const (
 	maxLargeSlotTime  = time.Second
 )
 
-// Limits holds limits of a server that may change. The server reads them for each connection.
+// Limits holds those limits of a server that may change. The server reads them for each connection.
 type Limits struct {
 	// MaxConnections returns how many connections may be open in total and for one user.
 	MaxConnections func() (all, user int)
@@ -77,7 +77,7 @@ type Server struct {
 	peerOf     func(net.Conn) (Peer, error)
 
 	stopping context.Context    // ends when Run must stop
-	stop     context.CancelFunc // ends stopping
+	stop     context.CancelFunc // cancels the context stopping
 
 	conns connTable // connections that are served
 
@@ -122,11 +122,11 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		s.stop()
 		l.Close()
 		// The deadline stops the reading of further requests. Requests in progress still get their answers.
-		s.conns.each(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
+		s.conns.forEach(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
 		time.AfterFunc(stopTimeout, hangUp)
 	})
 	defer stop()
-	context.AfterFunc(calls, func() { s.conns.each(func(c *serverConn) { c.netConn.Close() }) })
+	context.AfterFunc(calls, func() { s.conns.forEach(func(c *serverConn) { c.netConn.Close() }) })
 	pause := 5 * time.Millisecond
 	arrivals := newAcceptedConns()
 	defer arrivals.goroutines.Wait()
@@ -284,7 +284,7 @@ func (s *Server) isStopping() bool { return s.stopping.Err() != nil }
 // if the client hangs up.
 func (s *Server) awaitRequests(c *serverConn, calls *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
-		calls.Wait() // no request is in progress
+		calls.Wait() // takes little time, since no request is in progress
 		return
 	}
 	done := make(chan struct{})

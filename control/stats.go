@@ -25,8 +25,8 @@ type StatsParams struct {
 	Grain string `json:"by,omitempty" rule:"grain"`
 	// Buckets also requests histograms, for at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
-	// AllTime requests all statistics ever recorded, instead of those of a time range. A queue that has its own
-	// entry in the answer keeps it, so that its counts never decrease.
+	// AllTime requests all statistics ever recorded, instead of those of a time range. A queue with its own entry in
+	// one answer also has it in all later ones, so that its counts never decrease.
 	AllTime bool `json:"ever,omitempty"`
 }
 
@@ -38,9 +38,9 @@ type Stats struct {
 	Grain string `json:"grain"` // length of the periods: minute, hour or day
 	Since Time   `json:"since"` // start of the range; not earlier than the oldest period that is kept
 	Until Time   `json:"until"` // end of the range; the last period may not be over yet
-	// Queues holds statistics of each queue for which something was recorded, by name, at most 1,000. The entry
-	// (others) combines the remaining queues. Of the queues without settings, only the first 64 of each period have
-	// their own entry; (others) also includes the others.
+	// Queues holds statistics of each queue for which something was recorded, in the order of the names, at most 1,000.
+	// The entry (others) combines the remaining queues. Of the queues without settings, only the first 64 of each
+	// period have their own entry; (others) includes the rest.
 	Queues []QueueStats `json:"queues"`
 	// Periods holds statistics of all queues together for each period in which something was recorded, the
 	// oldest first.

@@ -315,7 +315,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 	}
 }
 
-// decode parses the parameters: fields of the spec, and others.
+// decode parses the parameters: the fields of the spec, and other parameters.
 func (p *Enqueue) decode(raw json.RawMessage) error {
 	d := newParamDecoder(p)
 	if err := p.Spec.Decode(raw, d.decodeNonJobParam); err != nil {

@@ -43,18 +43,17 @@ func checkParamNames(query url.Values, names ...string) error {
 	return checkNames(query, names, "leave it out", "use only: ")
 }
 
-// checkNames returns an error for a parameter that is not in names, which would otherwise be ignored silently.
-// The error message ends with the value of none if names is empty, and otherwise with the value of some and the
-// names.
-func checkNames(query url.Values, names []string, none, some string) error {
+// checkNames returns an error for a query parameter that is not in names. Otherwise it would be ignored silently. The
+// error message ends with advice if names is empty, and otherwise with prefix and the names.
+func checkNames(query url.Values, names []string, advice, prefix string) error {
 	for name := range query {
 		if slices.Contains(names, name) {
 			continue
 		}
 		if len(names) > 0 {
-			none = some + strings.Join(names, ", ")
+			advice = prefix + strings.Join(names, ", ")
 		}
-		return queue.Invalid(queue.Clip(name), "unknown parameter; %s", none)
+		return queue.Invalid(queue.Clip(name), "unknown parameter; %s", advice)
 	}
 	return nil
 }
@@ -312,8 +311,8 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 var errNoSuchCause = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
-// changeableDeadJobs returns those dead jobs with the cause c that the visitor may change. others is the number
-// of dead jobs with this cause that the visitor may not change.
+// changeableDeadJobs returns those dead jobs with the cause c that the visitor may change. The result others is the
+// number of dead jobs with this cause that the visitor may not change.
 func (v *visitor) changeableDeadJobs(ctx context.Context, p *page, c deathCause) (may []control.Job, others int,
 	err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
@@ -382,8 +381,8 @@ func findDeadVerb(u *url.URL) (*verb, error) {
 	return findVerb(name)
 }
 
-// actOnDead applies an action to one or all dead jobs with the same cause. If the action is rm and the list has
-// changed since the preview, the browser gets a new preview instead.
+// actOnDead applies an action to one dead job, or to all dead jobs with the same cause. If the action is rm and the
+// list has changed since the preview, the browser gets a new preview instead.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	vb, err := findDeadVerb(r.URL)
 	if err != nil {

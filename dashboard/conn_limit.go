@@ -100,7 +100,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 }
 
 // admit adds a new connection. If there are maxUnidentifiedConns unidentified connections, it first waits until
-// the oldest is as old as unidentifiedGrace, and then closes that one.
+// the oldest is as old as unidentifiedGrace, and then closes the oldest.
 func (l *connLimit) admit(c *pageConn) {
 	var victim *pageConn
 	l.mu.Lock()

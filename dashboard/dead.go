@@ -82,7 +82,7 @@ func (c deathCause) Path(page string) string {
 	return page + "?" + values.Encode()
 }
 
-// matches reports whether a job has the cause c. full is the complete cause of that job.
+// matches reports whether a job has the cause c. The parameter full is the job's complete cause.
 func (c deathCause) matches(full deathCause) bool {
 	return (c.Error == "" || c.Error == full.Error) && (c.Command == "" || c.Command == full.Command) &&
 		(c.Program == "" || c.Program == full.Program)
@@ -102,9 +102,9 @@ type deadGroup struct {
 	FirstAt, LastAt control.Time // times of the first and the last death
 }
 
-// deadJobs returns the newest dead jobs that the visitor may see, newest first. more says whether further dead
-// jobs exist. Since commands may be large, it keeps them only for the first listRows jobs whose cause matches
-// opened.
+// deadJobs returns the newest dead jobs that the visitor may see, newest first. The result more says whether
+// further dead jobs exist. Since commands may be large, the list contains them only for the first listRows jobs
+// that have the cause opened.
 func (v *visitor) deadJobs(ctx context.Context, opened deathCause) (list []deadJob, more bool, err error) {
 	withCommand := 0
 	for params := (control.DLQList{}); ; {
@@ -140,7 +140,7 @@ func groupDead(jobs []deadJob) []*deadGroup {
 	return groups
 }
 
-// groupBy groups jobs for whose causes the function key returns the same value.
+// groupBy groups jobs by the value that the function key returns for their causes.
 func groupBy(jobs []deadJob, key func(deathCause) deathCause) (groups []*deadGroup) {
 	found := map[deathCause]*deadGroup{}
 	for _, j := range jobs {

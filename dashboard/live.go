@@ -180,7 +180,7 @@ func (p *livePages) disconnectReaders(key string, page *livePage) {
 	}
 }
 
-// takeUnsent returns the parts that must be sent to a reader. ended means that the reader must disconnect.
+// takeUnsent returns the parts that must be sent to a reader. If ended is true, the reader must disconnect.
 func (p *livePages) takeUnsent(page *livePage, r *pageReader) (unsent *encodedParts, ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -58,7 +58,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 }
 
 // methodsOf returns the HTTP methods that the path of a request accepts. It returns nil if the path has no
-// handler. A method with which the mux only redirects to the path with a trailing slash does not count.
+// handler. A method does not count if the mux only redirects its requests to the path with a trailing slash.
 func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())

@@ -33,7 +33,7 @@ import (
 const (
 	maxHeaderBytes        = 16 << 10 // maximum size of the headers in bytes
 	maxBodyBytes          = 64 << 10 // maximum size of a visitor's request body in bytes
-	maxAnonymousBodyBytes = 4 << 10  // maximum bytes of a request body without a session
+	maxAnonymousBodyBytes = 4 << 10  // maximum bytes of the body of a request without a session
 	headerTimeout         = 5 * time.Second
 	bodyTimeout           = 10 * time.Second
 	sendTimeout           = 30 * time.Second // time limit for sending a response or one part of a stream
@@ -120,7 +120,7 @@ func (s *Server) ApplyConfig(c Config) error {
 		addresses = []string{c.Listen}
 	}
 	for _, c.Listen = range slices.Backward(addresses) {
-		// Check c.Listen last, so that c.Listen contains the first address after the loop.
+		// The loop goes backward, so that c.Listen contains the first address at its end.
 		if err := c.Check(); err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (s *Server) startListening(c Config, pair *tls.Certificate) (err error) {
 			"running jobs continue")
 	case err != nil:
 		if op, ok := errors.AsType[*net.OpError](err); ok {
-			err = op.Err // leave out the address, which the message contains
+			err = op.Err // leave out the address, which the message below contains
 		}
 		return queue.Errorf(queue.CodeWrongState, "cannot listen on %s: %v", c.Listen, err)
 	}

@@ -69,7 +69,7 @@ type overviewData struct {
 	VerdictKind, Headline string // the results of verdict
 }
 
-// verdict returns the headline of the overview. kind is ok, attention, degraded or failing.
+// verdict returns the headline of the overview. The result kind is "ok", "attention", "degraded" or "failing".
 func verdict(st *control.Status) (kind, headline string) {
 	kind, headline, _ = strings.Cut(st.Health, ": ")
 	dead := st.Jobs[queue.Dead.String()]
@@ -234,7 +234,7 @@ const (
 	maxBranches = 200
 )
 
-// readLastLines returns the last output lines of an attempt of a job. 0 means the last attempt.
+// readLastLines returns the last output lines of an attempt of a job. If attempt is 0, it is the last attempt.
 func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (list []line, err error) {
 	var o outputLines
 	n, bytes, dropped := maxShownLines, 0, false

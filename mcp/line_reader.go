@@ -20,8 +20,7 @@ import (
 // lineReader reads the client's messages, one per line, and passes valid messages to the MCP library. It replies
 // to an invalid line with an error, as JSON-RPC requires. The library would instead end the session together
 // with all calls in progress. lineReader passes on the first message even if it is invalid. The library then
-// ends the session, as it should if a person types text instead of a client. lineReader is not safe for
-// concurrent use.
+// ends the session, because a person has probably typed this message. lineReader is not safe for concurrent use.
 type lineReader struct {
 	io.Closer
 	reader           *bufio.Reader

@@ -17,8 +17,8 @@ const lingerTime = 5 * time.Second
 
 // requestTracker contains the requests that were read but not answered yet. A client may close the input right
 // after a request. At the end of the input, the library ends the session and all calls in progress. Therefore
-// lineReader delays the end of the input until all requests are answered. A call that still waits for jobs twice
-// lingerTime after the end of the input gets no reply.
+// lineReader delays the end of the input until all requests are answered. A call that waits for jobs gets no
+// reply if it has not ended within twice lingerTime after the end of the input.
 type requestTracker struct {
 	waitCtx      context.Context // ends when calls must stop waiting for jobs
 	stopWaiting  context.CancelFunc
@@ -32,7 +32,7 @@ func newRequestTracker() *requestTracker {
 	return &requestTracker{waitCtx: enough, stopWaiting: stop}
 }
 
-// recordRequests records the requests in a line that was read.
+// recordRequests adds the requests that a line contains.
 func (t *requestTracker) recordRequests(line []byte) {
 	for _, message := range messagesOf(line) {
 		request, is := message.(*jsonrpc.Request)

@@ -51,7 +51,7 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 }
 
 // hiddenParams returns the parameters of the tool's method that the tool does not accept. The parameter others
-// means the same as in the method schema.
+// has the same meaning as in tool.schema.
 func (t *tool) hiddenParams(others bool) []string {
 	if others || t.method == "enqueue" { // in enqueue, the parameter user is the account that runs the job
 		return t.omitParams

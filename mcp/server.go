@@ -47,8 +47,8 @@ func description(name string) string {
 }
 
 // Serve replies to one client until the client closes the input, which is not an error, or until ctx ends. It
-// may process several requests at the same time. Each request gets its own client from connect. That client is
-// closed at the end of the request, so cancelling a wait does not interrupt other requests.
+// may process several requests at the same time. Each request gets its own client from the function connect. That
+// client is closed at the end of the request, so cancelling a wait does not interrupt other requests.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands",
 		Version: o.Version}, &mcp.ServerOptions{Instructions: description("instructions"),
@@ -148,7 +148,7 @@ func (s *toolCall) answer(ctx context.Context, t *tool, raw json.RawMessage) (an
 	if err := queue.CheckJSON(raw); err != nil {
 		return nil, err
 	}
-	a, err := t.arguments(raw, s.opt.AllUsers)
+	a, err := t.parseArguments(raw, s.opt.AllUsers)
 	if err != nil {
 		return nil, err
 	}

@@ -48,8 +48,8 @@ type tool struct {
 	waits    bool // the tool replies only when jobs have ended
 	// extraResults contains the schemas of members that the tool adds to the result of the method.
 	extraResults map[string]any
-	resultMethod string // method whose result the tool returns; "" means method
-	jobList      string // result member that lists jobs, maybe abbreviated; "" if none
+	resultMethod string // method whose result the tool returns; "" means the method in the field method
+	jobList      string // result member with a list of jobs, which may be abbreviated; "" if none
 	call         func(s *toolCall, ctx context.Context, a arguments) (any, error)
 }
 
@@ -100,9 +100,9 @@ var tools = []tool{
 		call: onSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
 }
 
-// arguments decodes the arguments of a call. raw must be valid JSON. If others is true, the method accepts the
-// parameter that selects jobs of other users.
-func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err error) {
+// parseArguments decodes the arguments of a call. The parameter raw must be valid JSON. If others is true,
+// parseArguments accepts the argument that selects jobs of other users.
+func (t *tool) parseArguments(raw json.RawMessage, others bool) (a arguments, err error) {
 	lacks := t.hiddenParams(others)
 	a.wait = defaultWait
 	rest := []byte{'{'}
@@ -142,7 +142,7 @@ func checkWait(name string, d time.Duration) error {
 	return nil
 }
 
-// list implements the tool list. The methods show to runAndWait implement the other tools.
+// list implements the tool list. The methods from show to runAndWait implement the other tools.
 func (s *toolCall) list(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ParseParams[control.List](a.raw)
 	if err != nil {
@@ -392,7 +392,7 @@ func onSelection[P any](method func(api, context.Context, P) (control.BulkResult
 	}
 }
 
-// ownSelection limits a selection to the jobs of the caller. With Options.AllUsers, it does nothing.
+// ownSelection limits a selection to the jobs of the caller. With Options.AllUsers, it only limits the number of ids.
 func (s *toolCall) ownSelection(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.AllIDs()
 	if len(ids) > maxCallJobIDs {

@@ -246,7 +246,7 @@ func (n *nativeHistogram) Write(out *dto.Metric) error {
 	out.Histogram = h
 	total, last, next := int64(0), int64(0), firstClassicBucket
 	var classic []*dto.Bucket
-	upTo := func(i int) { // adds the classic buckets that end before bucket i
+	addClassicBefore := func(i int) { // adds the classic buckets that end before bucket i
 		for ; next < i && next <= lastClassicBucket; next += classicBucketStep {
 			classic = append(classic, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)),
 				CumulativeCount: new(uint64(total))})
@@ -254,12 +254,12 @@ func (n *nativeHistogram) Write(out *dto.Metric) error {
 	}
 	for _, i := range slices.Sorted(maps.Keys(n.buckets)) {
 		count := n.buckets[i]
-		upTo(i)
+		addClassicBefore(i)
 		h.PositiveSpan = appendBucket(h.PositiveSpan, i)
 		h.PositiveDelta = append(h.PositiveDelta, count-last)
 		total, last = total+count, count
 	}
-	upTo(math.MaxInt)
+	addClassicBefore(math.MaxInt)
 	h.Bucket, h.SampleCount = classic, new(uint64(total))
 	return nil
 }

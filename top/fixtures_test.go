@@ -76,7 +76,7 @@ func testSnapshot(right control.Right) snapshot {
 	return s
 }
 
-// screen is a model in a window, with the effects that it has returned last.
+// screen is a model in a window, and the effects that the model returned last.
 type screen struct {
 	*testing.T
 	*model
@@ -89,7 +89,7 @@ func newScreen(t *testing.T, right control.Right, width, height int) *screen {
 	return s
 }
 
-// send sends messages to the model and returns all effects of them.
+// send sends messages to the model and returns all their effects.
 func (s *screen) send(messages ...any) []effect {
 	s.effects = nil
 	for _, m := range messages {
@@ -123,8 +123,8 @@ func (s *screen) actions() (list []string) {
 
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// lines returns the displayed lines. The test fails if there are not as many as the window has, or if one is
-// too wide.
+// lines returns the displayed lines. The test fails if their number is not the height of the window, or if one
+// is too wide.
 func (s *screen) lines() []string {
 	s.Helper()
 	lines := strings.Split(colours.ReplaceAllString(s.view(), ""), "\n")
@@ -163,7 +163,7 @@ func (s *screen) wantNoText(texts ...string) {
 	}
 }
 
-// refresh answers the model's fetch with testSnapshot, after change has changed that.
+// refresh answers the model's fetch with testSnapshot, which the function change modifies first.
 func (s *screen) refresh(change func(*snapshot)) []effect {
 	got := testSnapshot(s.whoami.Right)
 	got.whoami, got.list = nil, s.list

@@ -16,7 +16,7 @@ type question struct {
 	answer string // text that the user has typed
 }
 
-// questionKind is the kind of a question.
+// questionKind says what the user must answer.
 type questionKind int
 
 // These constants are the kinds of questions: a confirmation, a number, or a text to find.

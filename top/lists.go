@@ -111,7 +111,7 @@ func (r *row) matches(text string) bool {
 	return strings.Contains(strings.ToLower(in), strings.ToLower(text))
 }
 
-// screenTexts returns the ScreenText for the snapshot, which formats the texts of cells.
+// screenTexts returns the ScreenText that formats the texts of cells for the snapshot.
 func (m *model) screenTexts() present.ScreenText {
 	return present.ScreenText{Screen: &m.snapshot.screen, CurrentTime: m.currentTime}
 }

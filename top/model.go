@@ -37,7 +37,7 @@ type (
 		ended  bool // no more output follows
 		err    error
 	}
-	// explainResult answers the effect explain. why contains the reasons for which a job does not run.
+	// explainResult answers the effect explain. The field why contains the reasons for which a job does not run.
 	explainResult struct {
 		id  string
 		why control.Why
@@ -269,8 +269,8 @@ func (m *model) job(id string) *control.Job {
 	return nil
 }
 
-// isAllowed reports whether the user may call a method. own says whether the method acts on the user's own
-// objects or on those of others.
+// isAllowed reports whether the user may call a method. The parameter own says whether the method acts on the user's
+// own objects or on those of others.
 func (m *model) isAllowed(method string, own bool) bool {
 	return m.whoami.Right.Covers(control.RequiredRight(method, own))
 }

@@ -459,5 +459,5 @@ func TestLostService(t *testing.T) {
 	fail()
 	who := control.Whoami{User: "mira", Right: control.RightRead}
 	s.send(fetchResult{snapshot: snapshot{screen: s.snapshot.screen, whoami: &who}})
-	s.wantNoText("no answer", "c cancel") // the user may have lost this right
+	s.wantNoText("no answer", "c cancel") // the user has no right to cancel now
 }

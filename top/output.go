@@ -70,7 +70,7 @@ func (o *output) add(p *newOutput) {
 		case one.isGap && part.text != "":
 			shown = "\n" + shown
 		case one.tty:
-			part.text = "" // the next Write returns the unfinished line again
+			part.text = "" // the Write below returns the unfinished line again
 			shown = o.tty.Write(shown) + o.tty.Line()
 		}
 		for text := range strings.SplitAfterSeq(shown, "\n") {

@@ -400,7 +400,7 @@ func (r *outputReader) add(p control.OutputPiece) error {
 	return nil
 }
 
-// finish records the end of the stream. err is why it has ended, or nil.
+// finish records the end of the stream. The parameter err is the reason, or nil.
 func (r *outputReader) finish(err error) {
 	r.mu.Lock()
 	r.ended, r.err = true, err

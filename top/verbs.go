@@ -17,7 +17,7 @@ type verb struct {
 	object      string          // kind of the objects to which the action applies
 	resultWord  string          // word for the result in messages, such as "cancelled"
 	method      string          // API method whose right the user needs
-	needsNumber bool            // ask for a number first; without it, an action on rows asks for a confirmation
+	needsNumber bool            // ask for a number first; if false, an action on rows asks for a confirmation
 	appliesTo   func(*row) bool // selects the rows for the action; nil if it acts on the service
 	run         action
 }

@@ -101,7 +101,8 @@ func isNetworkDown(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// post sends one request. retry says whether to send the request again. after is the minimum delay before that.
+// post sends one request. The result retry says whether to send the request again, and after is the minimum
+// delay before that.
 func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {

@@ -51,7 +51,7 @@ type Exporter struct {
 
 	mu       sync.Mutex // held by SetEndpoint and Close
 	pipeline atomic.Pointer[pipeline]
-	warnedAt atomic.Int64 // time when the last failure was logged, in nanoseconds
+	warnedAt atomic.Int64 // time when the last failure was logged, in nanoseconds since 1970
 }
 
 // pipeline sends the spans of an exporter to one collector.
@@ -129,7 +129,7 @@ func (p *pipeline) close() {
 type countingExporter struct {
 	sdk.SpanExporter
 	waitingSpans atomic.Int64
-	closed       atomic.Bool // no more spans must be sent
+	closed       atomic.Bool // further spans must not be sent
 }
 
 // ExportSpans implements sdk.SpanExporter.
@@ -265,7 +265,7 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	}
 	ended := a.EndedAt
 	began := min(a.StartedAt, ended)
-	began = cmp.Or(began, ended) // the start time is unknown
+	began = cmp.Or(began, ended) // if the start time is unknown
 	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()),
 		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
 	if d.State == queue.Failed || d.State == queue.Dead {

@@ -28,9 +28,10 @@ type Retention struct {
 type Retainer interface {
 	store.Clock
 	store.Cleanup
-	// UsersOverBytes returns the users whose jobs hold more than keep bytes.
+	// UsersOverBytes returns the users whose jobs hold more bytes than the parameter keep.
 	UsersOverBytes(keep int64) []store.UserBytes
-	// TrimUserData removes outputs, and inputs of ended jobs, of a user whose jobs hold more than keep bytes.
+	// TrimUserData removes a user's outputs, and the inputs of ended jobs, if the user's jobs hold more bytes than
+	// keep. The result more reports whether further ones can be removed.
 	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
 }
 
@@ -70,7 +71,7 @@ func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, er
 	return more, nil
 }
 
-// trimUsers removes data of users whose jobs hold more than limit bytes. For each of these users, it removes a
+// trimUsers removes data of users whose jobs hold more bytes than limit. For each of these users, it removes a
 // limited number of outputs, and of inputs of ended jobs. more reports whether further ones can be removed.
 func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err error) {
 	if limit == 0 {
@@ -85,7 +86,7 @@ func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err err
 	return more, err
 }
 
-// noOwnRetention selects the jobs, of all queues, that ended while their queue had no own retention.
+// noOwnRetention selects the jobs, of all queues, that ended while their queue did not have its own retention.
 var noOwnRetention = store.OwnRetentionQueue{Jobs: math.MaxInt64}
 
 // applyOwnRetentions removes jobs that ended while their queue had its own retention. To each of these jobs it
@@ -110,8 +111,8 @@ func applyOwnRetentions(ctx context.Context, s Retainer, r *Retention) (more boo
 	return more, err
 }
 
-// applyQueueRetention applies retention settings to the ended jobs that q selects. ages contains, by state, how
-// long ended jobs are kept; 0 means forever.
+// applyQueueRetention applies retention settings to the ended jobs that q selects. The map ages says for each state
+// how long ended jobs are kept; 0 means forever.
 func applyQueueRetention(ctx context.Context, s Retainer, q store.OwnRetentionQueue, keep store.Retention,
 	ages map[queue.State]time.Duration) (more bool, err error) {
 	for state, age := range ages {

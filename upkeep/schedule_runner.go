@@ -35,17 +35,17 @@ type RecurringJobs struct {
 	// UserLimits returns the name of a user and three limits: for the number of all waiting jobs, for the
 	// number of this user's waiting jobs, and for the bytes that this user's jobs may use.
 	UserLimits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
-	// MakeRoomInQuota removes outputs, and inputs of ended jobs, of a user until a refused job fits into the
-	// user's quota of bytes. It reports whether the job now fits. If removing everything would not be enough,
-	// it removes nothing. It may be nil.
+	// MakeRoomInQuota removes a user's outputs, and the inputs of ended jobs, until a refused job fits into the
+	// user's quota of bytes. It reports whether the job now fits. If removing everything would not be enough, it removes
+	// nothing. It may be nil.
 	MakeRoomInQuota func(ctx context.Context, uid int, full *store.QuotaError) bool
 	// EndJob ends a leased job on behalf of a user, and waits for the job's end.
 	EndJob func(ctx context.Context, seq int64, uid int) error
 }
 
-// PlanOccurrences decides which occurrences of a schedule are due now, and which of them create jobs. boot is
-// the id of the machine's current boot, which schedules with @reboot need. An error means that the schedule is
-// invalid.
+// PlanOccurrences decides which occurrences of a schedule are due now, and which of them create jobs. The
+// parameter boot is the id of the machine's current boot, which schedules with @reboot need. An error means that
+// the schedule is invalid.
 func PlanOccurrences(s *store.Schedule, boot string, now queue.Millis) (store.OccurrenceRequest, error) {
 	f := store.OccurrenceRequest{
 		Name: s.Name, Generation: s.Generation, ExpectedLastAt: s.LastAt, ExpectedBootID: s.BootID, LastAt: s.LastAt,
@@ -107,7 +107,7 @@ func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *schedule
 	return &scheduleRunner{store: s, recurring: r, log: log, replacementDone: make(chan struct{}, 1)}
 }
 
-// runDue handles at most maxSchedulesPerStep due schedules. next is the time until runDue must be called again.
+// runDue handles at most maxSchedulesPerStep due schedules. It must be called again after the duration next.
 func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
 	limit := maxSchedulesPerStep
 	for range r.replacedSchedules.Range {

@@ -380,7 +380,7 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 // request.
 func TestDueOccurrenceMakesRoom(t *testing.T) {
 	var s *memstore.Store
-	var most atomic.Int64 // the test sets it, and MakeRoomInQuota reads it
+	var most atomic.Int64 // the test sets it, and UserLimits reads it
 	r := newRecurringJobs("", nil)
 	r.UserLimits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoomInQuota = func(ctx context.Context, uid int, full *store.QuotaError) bool {

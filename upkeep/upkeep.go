@@ -55,7 +55,7 @@ type Duties struct {
 	RecurringJobs RecurringJobs
 
 	Wake <-chan struct{} // receives a value when settings for retention or order have changed
-	// OnIdleCheck is called after a pass, at most once in 30 s. It may be nil.
+	// OnIdleCheck checks whether the service is idle. It is called after a pass, at most once in 30 s. It may be nil.
 	OnIdleCheck func()
 	Log         *slog.Logger
 }
@@ -105,7 +105,7 @@ type loop struct {
 	retentionDoneAt time.Time // when applyRetention last left nothing to remove
 }
 
-// pass performs each duty once. It stops at the first error. delay is the time until the next pass is due.
+// pass performs each duty once. It stops at the first error. The next pass is due after the duration delay.
 func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	delay, err = l.Timers.Promote(ctx)
 	finish := func(more bool, failed error) {
@@ -137,7 +137,7 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 
 // waitForPass waits until a pass is due, but at most for the duration wait. A pass is due earlier if jobs have
 // changed since counts was read, if the store signals an earlier timer, if a job was replaced, or if Wake has a
-// value. woken says whether Wake had a value.
+// value. The result woken says whether Wake had a value.
 func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.Duration) (woken bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -30,10 +30,10 @@ type fakeStore struct {
 
 	enqueuedTotal atomic.Int64
 
-	endedCounts   [queue.Cancelled + 1]int64 // number of jobs, by state
-	removals      []string                   // one text per removal, in order
-	trimCalls     []string                   // one text per call of TrimJobs and similar methods, in order
-	keepingQueues []store.OwnRetentionQueue  // queues that OwnRetentionQueues returns
+	endedCounts        [queue.Cancelled + 1]int64 // number of jobs, by state
+	removals           []string                   // one text per removal, in order
+	trimCalls          []string                   // one text per call of TrimJobs and similar methods, in order
+	ownRetentionQueues []store.OwnRetentionQueue  // queues that OwnRetentionQueues returns
 }
 
 func (k *fakeStore) Counts() store.Counts {
@@ -41,7 +41,7 @@ func (k *fakeStore) Counts() store.Counts {
 }
 func (k *fakeStore) Now() queue.Millis { return queue.MillisOf(time.Now()) }
 func (k *fakeStore) OwnRetentionQueues(context.Context) ([]store.OwnRetentionQueue, error) {
-	return k.keepingQueues, nil
+	return k.ownRetentionQueues, nil
 }
 func (k *fakeStore) TrimJobs(ctx context.Context, name string, keep int64, limit int) (bool, error) {
 	if name != "" {
@@ -299,8 +299,9 @@ func TestRetentionWorksInSteps(t *testing.T) {
 // The retention of a queue applies to the jobs of the queue. For each value that the queue does not set, the
 // general retention applies.
 func TestQueueRetentionIsApplied(t *testing.T) {
-	k := &fakeStore{next: time.Hour, keepingQueues: []store.OwnRetentionQueue{{Name: "bulk", Jobs: 6, OutputBytes: 10},
-		{Name: "full", Jobs: 5, OutputBytes: 9}, {Name: "left", Jobs: 9, OutputBytes: 99}}}
+	k := &fakeStore{next: time.Hour, ownRetentionQueues: []store.OwnRetentionQueue{
+		{Name: "bulk", Jobs: 6, OutputBytes: 10}, {Name: "full", Jobs: 5, OutputBytes: 9},
+		{Name: "left", Jobs: 9, OutputBytes: 99}}}
 	retentionOf := func(name string) store.Retention {
 		if name != "left" {
 			return store.Retention{MaxAge: time.Minute, MaxJobs: 5, MaxOutputBytes: 9}

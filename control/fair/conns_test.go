@@ -36,8 +36,8 @@ func wantNoConns(t *testing.T, s *Conns) {
 	}
 }
 
-// wantTimeout checks that the function ask waits for room for maxRoomWait and then returns an error that contains
-// the text says.
+// wantTimeout checks that the function ask waits for room for maxRoomWait and then returns an error. The error must
+// contain the text in says.
 func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	t.Helper()
 	began := time.Now()

@@ -54,7 +54,7 @@ type Request struct {
 // ErrDeadline means that a request did not get room before its deadline.
 var ErrDeadline = errors.New("no room before the deadline")
 
-// maxKinds is the maximum number of kinds of requests.
+// maxKinds is the number of values that Request.Kind can have.
 const maxKinds = 8
 
 // user holds the amounts that a user has in use, and the user's waiting requests.
@@ -65,10 +65,10 @@ type user struct {
 	queues       [][]*waiter // by kind; nil until a request has to wait
 }
 
-// waiter is a request that waits.
+// waiter is a request that waits for room.
 type waiter struct {
 	Request
-	arrival int64  // higher than that of all earlier requests
+	arrival int64  // number of the request in the order of arrival
 	grant   func() // called, with Limiter.mu held, once there is room
 }
 
@@ -142,7 +142,7 @@ func (l *Limiter) Start(ctx context.Context, r Request, start func()) {
 	l.enqueueLocked(u, w)
 }
 
-// Release returns the room of a request that got it.
+// Release frees the room that a request has got.
 func (l *Limiter) Release(r Request) {
 	r.Amount = -cmp.Or(r.Amount, 1)
 	l.ForceAdd(r)
@@ -188,7 +188,7 @@ func (l *Limiter) Dispatch() {
 	l.dispatchLocked()
 }
 
-// dispatchFreedLocked gives the room that a request of u has freed to waiting requests.
+// dispatchFreedLocked gives room to waiting requests after the request r of the user u has freed some.
 func (l *Limiter) dispatchFreedLocked(u *user, r *Request) {
 	if slices.ContainsFunc(l.boundsOf(r), func(b int) bool { return l.bounds[b].Shared }) {
 		l.dispatchLocked()

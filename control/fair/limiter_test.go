@@ -274,8 +274,8 @@ func TestForceAddExceedsBounds(t *testing.T) {
 	})
 }
 
-// Start calls its function once there is room, without using a goroutine to wait. It does not call it after the
-// context has ended.
+// Start calls its function once there is room, without using a goroutine to wait. It does not call the function after
+// the context has ended.
 func TestStartWaitsWithoutAGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1})

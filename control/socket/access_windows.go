@@ -20,8 +20,8 @@ func AccessError(path string) error {
 	return queue.Errorf(queue.CodeDenied, "%s", noAccessText(path, you, group))
 }
 
-// noAccessText returns the text of AccessError. you is the name of the user. group says whether the group that
-// may use the pipe of the system service exists.
+// noAccessText returns the text of AccessError. The parameter you is the name of the user, and group says whether
+// the group that may use the pipe of the system service exists.
 func noAccessText(path, you string, group bool) string {
 	text := fmt.Sprintf("%s cannot use the pipe %s", you, path)
 	name, _ := cutPipePrefix(path)

@@ -191,7 +191,7 @@ func removeStale(dir string) {
 		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
 			os.Remove(filepath.Join(temp, "s"))
 		}
-		os.Remove(temp) // fails if the directory contains other files, because then bind has not created it
+		os.Remove(temp) // fails for a directory with other files, which the function bind has not created
 	}
 }
 

@@ -83,8 +83,8 @@ func groupsOf(fd int) ([]int, error) {
 // also be an ordinary account, usually nobody, if the namespace maps it.
 const overflowID = 65534
 
-// isIDMapped reports whether this process's user namespace maps a uid or gid. file is uid_map or gid_map; see
-// user_namespaces(7).
+// isIDMapped reports whether this process's user namespace maps a uid or gid. The parameter file is uid_map or
+// gid_map; see user_namespaces(7).
 func isIDMapped(file string, id int64) bool {
 	raw, err := os.ReadFile("/proc/self/" + file)
 	if err != nil {

@@ -42,7 +42,7 @@ func setUser(uid, gid int, groups []uint32) error {
 // PeerOf returns the user, the group and all supplementary groups that the client had when it connected,
 // whatever their number and later changes are. If the test does not run as root, it uses only its own user.
 func TestPeerIsTheConnectingProcess(t *testing.T) {
-	dir, err := os.MkdirTemp("", "open") // every user may enter this directory
+	dir, err := os.MkdirTemp("", "open") // the Chmod below lets every user enter it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 func IsRoot(uid int, _ []int) bool { return uid == 0 }
 
 // CheckServer returns an error if the server runs as a user that the client does not trust. It trusts its own
-// user, root and the service account of the packages. Commands and environment variables may be secret, so they
-// must not be sent to other users.
+// user, root and ServiceAccount. Commands and environment variables may be secret, so they must not be sent to other
+// users.
 func CheckServer(nc net.Conn, path string) error {
 	peer, err := PeerOf(nc)
 	if err != nil {
@@ -29,8 +29,8 @@ func CheckServer(nc net.Conn, path string) error {
 		"account are trusted, so nothing was sent; check --socket", path, peer.UID)
 }
 
-// isServiceAccount reports whether a uid is that of the packages' service account. It queries only the local
-// files, where the package has created this account.
+// isServiceAccount reports whether a uid is that of ServiceAccount. It queries only the local files, where the
+// installation package has created this account.
 func isServiceAccount(uid int) bool {
 	u, err := user.Lookup(ServiceAccount)
 	return err == nil && u.Uid == strconv.Itoa(uid)

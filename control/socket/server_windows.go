@@ -23,9 +23,9 @@ func IsRoot(uid int, groups []int) bool {
 	return uid == 0 || slices.Contains(groups, administratorsRID)
 }
 
-// CheckServer returns an error if the pipe belongs to a user that the client does not trust. It trusts its own
-// user, the system, the administrators and the service account of the packages. Commands and environment
-// variables may be secret, so they must not be sent to other users.
+// CheckServer returns an error if the pipe belongs to a user that the client does not trust. It trusts its own user,
+// the system, the administrators and ServiceAccount. Commands and environment variables may be secret, so they must
+// not be sent to other users.
 func CheckServer(nc net.Conn, path string) error {
 	server, err := pipe.ServerOf(nc)
 	own, err1 := pipe.DefaultOwner()
@@ -42,9 +42,9 @@ func CheckServer(nc net.Conn, path string) error {
 		"queuectl and your own account are trusted, so nothing was sent; check --socket", path, name)
 }
 
-// isTrustedOwner reports whether a client may send requests to a pipe with this owner. self is the user of the
-// client. own is the owner of objects that the client creates. If the client is elevated, that is the group of
-// administrators.
+// isTrustedOwner reports whether a client may send requests to a pipe with this owner. The parameter self is the
+// user of the client, and own is the owner of objects that the client creates. For an elevated client, own is
+// the group of administrators.
 func isTrustedOwner(owner, self, own *windows.SID) bool {
 	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) ||
 		owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
