@@ -22,9 +22,9 @@ import (
 // The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
-	// AlwaysQueryRemote matters in the minute after a query of the sources outside the files, such as LDAP, has
-	// timed out. If it is set, lookups still query these sources. Otherwise they fail immediately, so a caller
-	// that only displays names is delayed only once.
+	// AlwaysQueryRemote makes lookups query the sources outside the files, such as LDAP, even if such a query has timed
+	// out in the last minute. Otherwise they then fail immediately, so a caller that only displays names is delayed
+	// only once.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces getent if it is not nil.
 	LookupFunc func(database, key string) (line string, err error)

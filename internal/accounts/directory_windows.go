@@ -15,9 +15,8 @@ import (
 // IDOfSID assigns. It caches the answers of a domain for a minute. The zero value is ready for use. The methods
 // may be called concurrently.
 type Directory struct {
-	// AlwaysQueryRemote matters in the minute after a query of the domain has timed out. If it is set, lookups
-	// still query the domain. Otherwise they fail immediately, so a caller that only displays names is delayed
-	// only once.
+	// AlwaysQueryRemote makes lookups query the domain even if such a query has timed out in the last minute. Otherwise
+	// they then fail immediately, so a caller that only displays names is delayed only once.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
 	// without a SID if the account does not exist.

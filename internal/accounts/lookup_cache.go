@@ -36,7 +36,7 @@ type lookupCache[T any] struct {
 	lastTimeout time.Time             // time of the last errLookupTimeout; guarded by mu
 }
 
-// lookup is one lookup, finished or in progress.
+// lookup is the finished or running query for one name.
 type lookup[T any] struct {
 	done  chan struct{} // closed once entry and err are set
 	entry T

@@ -22,7 +22,7 @@ type limit struct {
 	// name and unit are for the report of InheritedAttributes. If name is "", the report omits the limit,
 	// because no job fails when the limit is lower than usual.
 	name, unit string
-	// soft is at most hard. hard is 0 if the default differs between systems.
+	// hard is 0 if the default differs between systems. Otherwise soft is at most hard.
 	soft, hard uint64
 }
 
@@ -87,8 +87,8 @@ func DefaultSignals() {
 	const ignored = 1 // SIG_IGN
 	var none [8]uintptr
 	for signal := uintptr(1); signal <= 64; signal++ {
-		// old is larger than the kernel's struct sigaction. Its first element is the signal's handler, where 0
-		// means the default action.
+		// The array old is larger than the kernel's struct sigaction. Its first element is the signal's handler, where
+		// 0 means the default action.
 		var old [8]uintptr
 		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
 		if failed == 0 && old[0] == ignored {
@@ -116,7 +116,7 @@ func resetLimits() {
 // defaultSoft returns the soft limit of a fresh process with the given hard limit.
 func (l limit) defaultSoft(hard uint64) uint64 { return min(l.soft, hard) }
 
-// resetScheduling resets policy, nice value, utilization clamps, processors and I/O class.
+// resetScheduling resets the scheduling policy, nice value, utilization clamps, CPU affinity and I/O class.
 func resetScheduling() {
 	nice, clamps := int32(Nice()), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
 	// Try these settings in turn and keep the first one that the kernel accepts.

@@ -42,8 +42,8 @@ func (l *attributes) addIf(inherited bool, format string, args ...any) {
 	}
 }
 
-// addScheduling adds the scheduling attributes that are not the usual ones. own and first are the states of
-// this process and of the first process.
+// addScheduling adds the scheduling attributes that are not the usual ones. The parameter own is the state of this
+// process, and first is that of the process with pid 1.
 func (l *attributes) addScheduling(own, first procStatus) {
 	nice := Nice()
 	l.addIf(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
@@ -153,8 +153,8 @@ func inheritedUnit() []string {
 // cgroupLimitFiles are the files of a control group that contain limits for all its processes together.
 var cgroupLimitFiles = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// describeUnit implements inheritedUnit. cgroups is the content of /proc/self/cgroup. read returns the content
-// of a control group's file.
+// describeUnit implements inheritedUnit. cgroups is the content of /proc/self/cgroup. The function read returns the
+// content of a control group's file.
 func describeUnit(cgroups string, read func(file string) string) (list []string) {
 	group := ""
 	for line := range strings.Lines(cgroups) {

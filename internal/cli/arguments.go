@@ -66,7 +66,7 @@ func separateNegativeNumber(args []string) []string {
 	return args
 }
 
-// ExactArgs returns a check that exactly n arguments are given. what describes the expected arguments in the
+// ExactArgs returns a check that exactly n arguments are given. The text what describes the expected arguments in the
 // error, for example "the name of a queue".
 func ExactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
@@ -85,7 +85,7 @@ func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	return fault.Usagef("%s", text)
 }
 
-// AtLeastOneArg returns a check that one or more arguments are given. what describes them in the error.
+// AtLeastOneArg returns a check that one or more arguments are given. The text what describes them in the error.
 func AtLeastOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -95,7 +95,7 @@ func AtLeastOneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// AtMostOneArg returns a check that at most one argument is given. what describes it in the error.
+// AtMostOneArg returns a check that at most one argument is given. The text what describes it in the error.
 func AtMostOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -105,8 +105,8 @@ func AtMostOneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// GroupCommand returns a command that only contains subcommands. For an unknown subcommand, it returns an error
-// that suggests the right one.
+// GroupCommand returns a command that only contains subcommands. For an unknown subcommand, that command returns an
+// error that suggests the right one.
 func GroupCommand(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string

@@ -87,10 +87,10 @@ func resumeVerb(a *App) *cobra.Command {
 		"everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand builds a command for running jobs or, with --all, for the whole queue. allUsage describes the
-// flag --all. all is the message after a command with that flag.
-func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, all string) *cobra.Command {
-	s := &Selection{States: []string{"processing"}, wholeQueueText: all}
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. allUsage describes the flag
+// --all. allText is the message after a command with that flag.
+func (a *App) pauseCommand(name, short, outcome string, do bulkFunc, allUsage, allText string) *cobra.Command {
+	s := &Selection{States: []string{"processing"}, wholeQueueText: allText}
 	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcome, do)
 	cmd.Flags().Lookup("all").Usage = allUsage
 	return cmd
@@ -127,7 +127,7 @@ func clearVerb(a *App) *cobra.Command {
 		(*control.Client).Clear)
 }
 
-// clearCommand builds a command that removes all jobs of one kind, or those of a batch. what names the kind in
+// clearCommand builds a command that removes all jobs of one kind, or those of a batch. The text what names the kind in
 // messages.
 func (a *App) clearCommand(
 	short, what string, do ClientMethod[control.ClearParams, control.RemovalCount],
@@ -161,10 +161,10 @@ func (a *App) clearCommand(
 	return cmd
 }
 
-// RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed or refused.
-// everything is the message for a command on the whole queue, which succeeds even without jobs. It is "" for
-// other commands.
-func (a *App) RunBulk(outcome, everything string, ids []string,
+// RunBulk executes a bulk command in requests of bounded size, and prints which jobs were changed or refused. outcome
+// describes a changed job. wholeQueueText is the message for a command on the whole queue, which succeeds even without
+// jobs. It is "" for other commands.
+func (a *App) RunBulk(outcome, wholeQueueText string, ids []string,
 	do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = UniqueIDs(ids)
 	all := control.BulkResult{DoneIDs: []string{}, Refusals: []control.Refusal{}}
@@ -185,7 +185,7 @@ func (a *App) RunBulk(outcome, everything string, ids []string,
 			return err
 		}
 	}
-	if everything == "" && seen == 0 && all.MatchCount == nil {
+	if wholeQueueText == "" && seen == 0 && all.MatchCount == nil {
 		a.PrintNoneSelected()
 	}
 	switch {
@@ -195,8 +195,8 @@ func (a *App) RunBulk(outcome, everything string, ids []string,
 		return nil
 	case all.MatchCount != nil:
 		return a.printCounted(*all.MatchCount)
-	case everything != "":
-		return a.PrintInfo("%s", everything)
+	case wholeQueueText != "":
+		return a.PrintInfo("%s", wholeQueueText)
 	}
 	return nil
 }
@@ -266,7 +266,7 @@ func dlqVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.State = []string{queue.Dead.String()}
-			return a.list(cmd, &l, deadRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZoneMark, "ERROR", "COMMAND")
+			return a.printJobs(cmd, &l, deadRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZoneMark, "ERROR", "COMMAND")
 		},
 	}
 	l.add(list)

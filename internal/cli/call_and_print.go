@@ -126,7 +126,7 @@ func RequestVerb[P, R any](
 	}
 }
 
-// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. what
+// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. The text what
 // describes the argument in errors, for example "the name of a node".
 func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, method ClientMethod[P, R], p *P,
 	print func(R) error) *cobra.Command {
@@ -140,10 +140,10 @@ func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, m
 	return cmd
 }
 
-// ListVerb builds a command that prints a table of all objects of one kind, such as gates. head contains the
-// headings. The text empty replaces a table without rows. The function page returns the page of objects at a
-// cursor, and the cursor of the next page, or "" after the last one. If offline is true, the command can also
-// read a private run that has no running service.
+// ListVerb builds a command that prints a table of all objects of one kind, such as gates. head contains the headings.
+// If the table has no rows, the text empty replaces it. The function page returns the page of objects at a cursor, and
+// the cursor of the next page, or "" after the last one. If offline is true, the command can also read a private run
+// that has no running service.
 func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
 	page func(ctx context.Context, c *control.Client, cursor string) (list []T, next string, err error),
 	row func(*T) []string) *cobra.Command {

@@ -20,7 +20,7 @@ const completionTimeout = time.Second
 // A lister is a function that passes names to the function add. Each name has a description, which may be "".
 type lister = func(ctx context.Context, c *control.Client, add func(name, about string))
 
-// complete returns the names from list that begin with prefix, except those in given. It returns no names
+// complete returns the names from list that begin with prefix, except those in the parameter given. It returns no names
 // if the service does not answer in time, and it never starts a service.
 func (a *App) complete(given []string, prefix string, list lister) (names []cobra.Completion) {
 	c, err := a.Client()

@@ -24,9 +24,9 @@ type FollowedJobs interface {
 	// HandleEvent processes an event. isOurs reports whether the event is about a job of the set that had not
 	// ended before.
 	HandleEvent(ctx context.Context, e *control.Event) (isOurs bool, err error)
-	// IsDone reports whether the Follower must stop. With isDue true it may be slow. The Follower calls it with
-	// isDue true at the start, every ProgressInterval, and when Follower.Wake is closed. After each event, it
-	// calls IsDone with isDue false.
+	// IsDone reports whether the Follower must stop. The Follower calls it with isDue true at the start, every
+	// ProgressInterval, and when Follower.Wake is closed. These calls may be slow. After each event, it calls IsDone
+	// with isDue false.
 	IsDone(ctx context.Context, isDue bool) (bool, error)
 	// WaitingJobID returns the id of a waiting job, so that the Follower prints why that job waits. It returns
 	// "" if the Follower must print nothing: a job runs, no job waits, or the user already knows the reason.
@@ -46,7 +46,7 @@ type JobsProgress struct {
 type Follower struct {
 	App    *App
 	Client *control.Client
-	Wake   <-chan struct{} // makes the Follower call IsDone immediately when it is closed
+	Wake   <-chan struct{} // closing this channel makes the Follower call IsDone immediately
 
 	retries       retries
 	progressAt    time.Time // time of the last event about the set, or of the call of Follow
@@ -184,8 +184,8 @@ func OpenJobLog(name string, out *os.File, resume bool) (*JobLog, error) {
 	return l, l.err
 }
 
-// Add writes the line of a job. seq is the job's position in the input, from 1. received is the number of bytes
-// on standard output, the only output that GNU parallel counts.
+// Add writes the line of a job. seq is the job's position in the input, from 1. The parameter received is the number of
+// bytes on standard output, the only output that GNU parallel counts.
 func (l *JobLog) Add(seq int, j *control.Job, received int64) {
 	if l.err != nil {
 		return

@@ -74,8 +74,8 @@ func (j *twoFollowedJobs) IsDone(_ context.Context, isDue bool) (bool, error) {
 func (j *twoFollowedJobs) WaitingJobID(context.Context) string { return "two" }
 func (j *twoFollowedJobs) Progress() *JobsProgress             { return nil }
 
-// A Follower handles every event once, in order. It stops when the set has ended, when Wake is closed, or when
-// the connection is lost. If no event is about the set for waitReasonDelay, it prints once why a job waits.
+// A Follower handles every event once, in order. It stops when the set has ended, when Wake is closed, or when the
+// connection is lost. If no event about the set arrives for waitReasonDelay, the Follower prints once why a job waits.
 func TestFollowerFollowsASetOfJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		follow := func(run func(q *eventQueue, jobs *twoFollowedJobs, stop func())) (*twoFollowedJobs, string, error) {

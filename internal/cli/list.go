@@ -60,7 +60,8 @@ func listVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.inStartOrder = true
-			return a.list(cmd, &l, present.JobRow, "ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND")
+			return a.printJobs(cmd, &l, present.JobRow, "ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT",
+				"COMMAND")
 		},
 	}
 	l.add(cmd)
@@ -81,9 +82,9 @@ func psVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// list prints jobs: all of them as JSON or ids, or the first 50 as a table. If the user does not choose the
+// printJobs prints jobs: all of them as JSON or ids, or the first 50 as a table. If the user does not choose the
 // columns, head contains the headings of the table, and row returns a job's row.
-func (a *App) list(cmd *cobra.Command, l *listFlags, row func(*control.Job) []string, head ...string) error {
+func (a *App) printJobs(cmd *cobra.Command, l *listFlags, row func(*control.Job) []string, head ...string) error {
 	a.MissingIsEmpty = true
 	if cmd.Flags().Changed("limit") && l.Limit < 1 {
 		return fault.Usagef("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
@@ -379,8 +380,8 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// selectTableJobs selects the jobs for a table with limit rows. open are the running and waiting jobs. They get
-// at most half of the rows if there are enough dead and other ended jobs for the other half.
+// selectTableJobs selects the jobs for a table with limit rows. The parameter open contains the running and waiting
+// jobs. They get at most half of the rows if there are enough dead and other ended jobs for the other half.
 func selectTableJobs(open, dead, done []control.Job, limit int) (jobs []control.Job) {
 	room := max(limit/2, limit-len(dead)-len(done), 1)
 	jobs = append(jobs, open[:min(len(open), room)]...)
@@ -454,8 +455,8 @@ type sorter struct {
 	jobs    []control.Job
 }
 
-// newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending
-// order.
+// newSorter parses the value of --sort: COLUMN for ascending order, or -COLUMN for descending order. The sorter keeps
+// limit jobs.
 func newSorter(text string, limit int) (*sorter, error) {
 	name, down := strings.CutPrefix(text, "-")
 	c, err := findColumn("sort", name)

@@ -55,7 +55,7 @@ func logsVerb(a *App) *cobra.Command {
 				return err
 			}
 			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
-				return a.logs(ctx, p, UniqueIDs(ids),
+				return a.printLogs(ctx, p, UniqueIDs(ids),
 					stamps)
 			})
 		},
@@ -118,8 +118,8 @@ func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, pre
 	return printed, err
 }
 
-// read prints the output of one job, with prefix before each line.
-func (r *logReader) read(ctx context.Context, id, prefix string) error {
+// printJob prints the output of one job, with prefix before each line.
+func (r *logReader) printJob(ctx context.Context, id, prefix string) error {
 	p := r.p
 	p.ID = control.JobID(id)
 	printed, err := r.print(ctx, p, prefix)
@@ -173,9 +173,9 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (p
 	return printed, errors.Join(err, out.flush(), harm)
 }
 
-// logs prints the output of the jobs in ids, one job after another. With --follow, it prints the output of all
+// printLogs prints the output of the jobs in ids, one job after another. With --follow, it prints the output of all
 // these jobs as it arrives, with the job's id before each line.
-func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) error {
+func (a *App) printLogs(ctx context.Context, p control.Logs, ids []string, stamps bool) error {
 	if p.Follow && len(ids) > control.MaxStreams {
 		return fault.Usagef("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
 			len(ids), control.MaxStreams)
@@ -193,9 +193,9 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 				prefix = fmt.Sprintf("%-*s | ", width, id)
 			}
 			if p.Follow {
-				streams.Go(func() { errs[i] = r.read(ctx, id, prefix) })
+				streams.Go(func() { errs[i] = r.printJob(ctx, id, prefix) })
 			} else {
-				errs[i] = r.read(ctx, id, prefix)
+				errs[i] = r.printJob(ctx, id, prefix)
 			}
 		}
 		streams.Wait()
@@ -271,8 +271,8 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// handle handles an event. It follows an attempt that has started. It prints an attempt that has ended, if it
-// did not follow that attempt.
+// handle handles an event. It follows an attempt that has started. It prints the output of an ended attempt, unless it
+// followed that attempt.
 func (q *queueReader) handle(ctx context.Context, e *control.Event) error {
 	ended := e.Kind == string(queue.EventEnded)
 	if attempt, followed := q.followedAttempts[e.ID]; followed && (attempt == 0 || attempt == e.Attempt) {
@@ -325,8 +325,8 @@ func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	}
 }
 
-// startReading starts a goroutine that prints an attempt and then releases a slot of the semaphore slots. While
-// the service has no free stream for this user, the goroutine tries again.
+// startReading starts a goroutine that prints the output of an attempt and then releases a slot of the semaphore slots.
+// While the service has no free stream for this user, the goroutine tries again.
 func (q *queueReader) startReading(ctx context.Context, id string, attempt int, slots chan struct{}) {
 	q.streams.Go(func() {
 		defer func() { <-slots }()

@@ -157,7 +157,7 @@ func (a *App) Root(args []string) *cobra.Command {
 			return versionVerb(a).RunE(cmd, nil)
 		}
 		a.MissingIsEmpty = true
-		return a.status(cmd.Context(), statusOptions{})
+		return a.printStatus(cmd.Context(), statusOptions{})
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(helpVerb())
@@ -181,7 +181,7 @@ func (a *App) Root(args []string) *cobra.Command {
 	return root
 }
 
-// rejectArguments returns an error if arguments follow no command.
+// rejectArguments returns an error if there are arguments. No known command precedes them.
 func (a *App) rejectArguments(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):

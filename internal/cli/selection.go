@@ -83,8 +83,8 @@ func (s *Selection) statesUsage() string {
 	return text
 }
 
-// flagUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs that
-// the command acts on. hidden is true if these are neither dead nor failed, so that --failed is useless.
+// flagUsages returns the descriptions of --failed and --older-than. They depend on the states of the jobs that the
+// command acts on. hidden is true if it acts on neither dead nor failed jobs, so that --failed is useless.
 func (s *Selection) flagUsages() (failed, older string, hidden bool) {
 	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
@@ -208,11 +208,11 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 	if err != nil {
 		return err
 	}
-	everything := ""
+	wholeQueueText := ""
 	if p.All {
-		everything = s.wholeQueueText
+		wholeQueueText = s.wholeQueueText
 	}
-	if p.All && everything == "" && !p.DryRun && !s.confirmed && !a.CanAsk() {
+	if p.All && wholeQueueText == "" && !p.DryRun && !s.confirmed && !a.CanAsk() {
 		return fault.Usagef("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
 	step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
@@ -220,18 +220,18 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 		p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
 		return do(c, cmd.Context(), p)
 	}
-	asks := p.SelectsByFilter() && !s.confirmed && everything == "" &&
+	asks := p.SelectsByFilter() && !s.confirmed && wholeQueueText == "" &&
 		(p.All || slices.Contains(destructiveVerbs, cmd.Name()))
-	return a.confirmBulk(cmd, outcome, everything, ids, p.DryRun, asks, step)
+	return a.confirmBulk(cmd, outcome, wholeQueueText, ids, p.DryRun, asks, step)
 }
 
-// confirmBulk executes a bulk command with the function step, which sends one request. If asks is true, it
-// first counts the jobs with dry runs, and asks the user for confirmation on a terminal. everything is as for
-// RunBulk.
-func (a *App) confirmBulk(cmd *cobra.Command, outcome, everything string, ids []string, dryRun, asks bool,
+// confirmBulk executes a bulk command with the function step, which sends one request. If asks is true, it first counts
+// the jobs with dry runs, and asks the user for confirmation on a terminal. wholeQueueText is as for RunBulk.
+func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, ids []string, dryRun, asks bool,
 	step func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()
-	if err == error(connect.ErrNoQueue) && len(ids) == 0 && everything == "" { // without a queue, the flags select no jobs
+	// Without a queue, the flags select no jobs.
+	if err == error(connect.ErrNoQueue) && len(ids) == 0 && wholeQueueText == "" {
 		return a.RunBulk("", "", nil, func([]string, string) (v control.BulkResult, _ error) {
 			if dryRun {
 				v.MatchCount = new(int)
@@ -254,7 +254,7 @@ func (a *App) confirmBulk(cmd *cobra.Command, outcome, everything string, ids []
 				return nil
 			}
 		}
-		return a.RunBulk(outcome, everything, ids, func(ids []string, cursor string) (control.BulkResult, error) {
+		return a.RunBulk(outcome, wholeQueueText, ids, func(ids []string, cursor string) (control.BulkResult, error) {
 			return step(c, ids, cursor, false)
 		})
 	})

@@ -30,10 +30,13 @@ func statusVerb(a *App) *cobra.Command {
 			a.MissingIsEmpty = !check
 			if watch {
 				return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error {
-					return a.watch(ctx, func() error { return a.status(ctx, statusOptions{verbose: verbose, watched: true}) })
+					return a.watch(ctx, func() error {
+						return a.printStatus(ctx, statusOptions{verbose: verbose, watched: true})
+					})
 				})
 			}
-			return a.status(cmd.Context(), statusOptions{healthOnly: check, verbose: verbose, showService: !verbose})
+			return a.printStatus(cmd.Context(), statusOptions{healthOnly: check, verbose: verbose,
+				showService: !verbose})
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "print only the health; exit code: 0 ok, 1 degraded, 2 failing")
@@ -50,9 +53,9 @@ type statusOptions struct {
 	showService bool // print a line that names the service
 }
 
-// status prints the state of the queue. With --check it prints only the health of the queue, and sets the exit
+// printStatus prints the state of the queue. With --check it prints only the health of the queue, and sets the exit
 // code from it.
-func (a *App) status(ctx context.Context, o statusOptions) error {
+func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 	c, err := a.ReadOrWaitClient(ctx, o.watched)
 	if o.healthOnly && err == error(connect.ErrNoQueue) {
 		return errNothingToCheck
@@ -210,7 +213,7 @@ func (p *screenPrinter) print() error {
 		fitSections(parts, height)
 	}
 	err := p.a.Println(strings.Join(above, "\n"))
-	below := gap != "" // an empty line precedes the first part
+	below := gap != "" // print an empty line above the first part with rows
 	for i := range parts {
 		if len(parts[i].rows) == 0 {
 			continue

@@ -140,8 +140,8 @@ func TestScreenFitsTheWindow(t *testing.T) {
 	}
 }
 
-// A table lists running jobs, then waiting jobs in the order in which they will start, then failed jobs, then
-// ended ones. Among ended jobs, the last one to end comes first.
+// A table lists running jobs, then waiting jobs in the order in which they will start, then held and blocked jobs, then
+// dead ones, then other ended jobs. Among ended jobs, the last one to end comes first.
 func TestArrangedJobs(t *testing.T) {
 	s := testScreen(2)
 	s.Ready[1].EffectivePriority = 7

@@ -85,7 +85,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		a.ExitCode = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Stderr, "\n%s\n", continuesText(f.id))
 		return nil
-	case <-interrupts: // no attempt uses the terminal, or another process has sent SIGINT
+	case <-interrupts: // Ctrl-C while no attempt uses the terminal, or SIGINT from another process
 		j.leaveJob()
 		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
@@ -246,9 +246,9 @@ func (s *terminalSession) attach(ctx context.Context, attempt int, wait bool) (c
 	return s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
 
-// redrawAfter is how long the method redraw gives the job's terminal another size before it restores the
-// original size. The program notices the changes and redraws its screen.
-const redrawAfter = 100 * time.Millisecond
+// changedSizeTime is how long the job's terminal has another size until the method redraw restores the original one.
+// The program notices the changes and redraws its screen.
+const changedSizeTime = 100 * time.Millisecond
 
 // redraw makes the program of an attempt redraw its screen.
 func (s *terminalSession) redraw(ctx context.Context, attempt int) {
@@ -262,7 +262,7 @@ func (s *terminalSession) redraw(ctx context.Context, attempt int) {
 		return // the attempt has ended, or the method follow reports the error
 	}
 	select {
-	case <-time.After(redrawAfter):
+	case <-time.After(changedSizeTime):
 	case <-ctx.Done():
 	}
 	s.attach(ctx, attempt, false)

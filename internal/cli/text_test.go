@@ -163,8 +163,8 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 	}
 }
 
-// If the output is a pipe, the text of a job is printed completely too. All invisible characters and colours
-// are escaped, except joiners in emoji.
+// The text of a job is printed completely even if the output is a pipe. All invisible characters and colours are
+// escaped, except joiners in emoji.
 func TestTextsInAPipeAreEscaped(t *testing.T) {
 	const (
 		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"

@@ -309,8 +309,8 @@ func (a *App) PrintFailure(j *control.Job) {
 		termtext.Truncate(termtext.OneLine(a.EscapeFor(a.Stderr, present.JobTitle(j))), 60))
 }
 
-// printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other
-// job it adds the next step, and the number of further failed jobs in others.
+// printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other job it
+// adds the next step, and the number of other failed jobs, others.
 func (a *App) printJobEnd(j *control.Job, others int) {
 	switch {
 	case j.State == queue.Completed.String():

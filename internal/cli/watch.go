@@ -51,7 +51,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 		}
 		<-pause
 		if !term.IsTerminal(a.Stdout) {
-			a.Println("") // Redraw returns an earlier error of Println
+			a.Println("") // after an error, Redraw fails too
 		}
 	}
 }

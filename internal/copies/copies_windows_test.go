@@ -105,7 +105,7 @@ func TestRemove(t *testing.T) {
 	if !Remove(into) {
 		t.Error("the rest is not removed")
 	}
-	if err := os.Remove(other); err != nil { // no copy, so Remove has kept it
+	if err := os.Remove(other); err != nil { // other is not a copy, so Remove has kept it
 		t.Error(err)
 	}
 	for _, what := range []string{"the directory", "nothing"} {

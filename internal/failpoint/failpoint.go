@@ -1,7 +1,7 @@
 //go:build failpoint
 
-// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it
-// would detect that. Only binaries built with the tag "failpoint" contain this code.
+// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it detects
+// such faults. Only binaries built with the tag "failpoint" contain this code.
 //
 // A failpoint is a named place in the code. The environment variable QUEUECTL_FAILPOINTS lists what happens at
 // failpoints, separated by commas. NAME makes IsEnabled return true, and the code at that place then does the

@@ -1,8 +1,7 @@
 //go:build !failpoint
 
-// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it
-// would detect that. Only binaries built with the tag "failpoint" contain that code. This file is for all other
-// binaries.
+// Package failpoint makes the program break one of its promises on purpose, so that a test can prove that it detects
+// such faults. Only binaries built with the tag "failpoint" contain failpoints. This file is for all other binaries.
 package failpoint
 
 // Hit does nothing in this build.

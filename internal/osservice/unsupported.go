@@ -10,8 +10,7 @@ func FindUserService() (start string, registered bool) { return "", false }
 // EndsAtLogout returns false, because no service can be registered on this system.
 func EndsAtLogout() bool { return false }
 
-// BootAdvice returns how to make a service start at boot without a registration, which this system does not
-// support.
+// BootAdvice returns how to make a service start at boot. On this system, services cannot be registered.
 func BootAdvice(p Process) string {
 	if p.Kind == config.UserService {
 		return "make the init system run: queuectl serve"

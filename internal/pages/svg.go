@@ -84,9 +84,8 @@ func textWithoutNumbers(svg string) string {
 
 const pictureName = "docs/screen.svg"
 
-// writePicture creates the picture of the default screen again if the text of the screen has changed. With
-// check it only reports whether the picture is up to date. On systems that cannot create the picture, it does
-// nothing.
+// writePicture creates the picture of the default screen again if the text of the screen has changed. If check is true,
+// it only reports whether the picture is up to date. On systems that cannot create the picture, it does nothing.
 func writePicture(check bool) (upToDate bool, err error) {
 	shown, err := captureScreen()
 	if errors.Is(err, errors.ErrUnsupported) {

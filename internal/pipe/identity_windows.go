@@ -76,10 +76,10 @@ func ClientOf(c net.Conn) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	id, err := p.client()
+	id, err := p.identifyClient()
 	if errors.Is(err, windows.ERROR_CANNOT_IMPERSONATE) {
 		if err = p.readAhead(); err == nil {
-			id, err = p.client()
+			id, err = p.identifyClient()
 		}
 	}
 	if err != nil {
@@ -116,9 +116,9 @@ func (c *conn) readAhead() error {
 	return err
 }
 
-// client identifies the client. It impersonates the client in a goroutine with its own thread. If the thread
-// cannot stop impersonating, no other goroutine may use it, so it ends with the goroutine.
-func (c *conn) client() (id Identity, err error) {
+// identifyClient identifies the client. It impersonates the client in a goroutine with its own thread. If the thread
+// cannot stop impersonating, no other goroutine may use it. So the thread then ends with the goroutine.
+func (c *conn) identifyClient() (id Identity, err error) {
 	var pid uint32
 	if err := windows.GetNamedPipeClientProcessId(c.handle(), &pid); err != nil {
 		return Identity{}, err
@@ -220,7 +220,7 @@ func grantsAccess(attributes uint32) bool {
 	return attributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// tokenIdentity returns the user and the groups of a token. whose names the process in errors.
+// tokenIdentity returns the user and the groups of a token. The text whose names the process in errors.
 func tokenIdentity(t windows.Token, whose string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
@@ -266,7 +266,7 @@ func AccessDescriptor(clients ...*windows.SID) string {
 	return b.String()
 }
 
-// IsClosedByPeer reports whether the other end of a pipe is closed.
+// IsClosedByPeer reports whether the other end of a pipe is closed. It returns true for any other connection.
 func IsClosedByPeer(c net.Conn) bool {
 	p, isPipe := c.(*conn)
 	if !isPipe {

@@ -29,14 +29,14 @@ const (
 	namePollInterval = 50 * time.Millisecond
 )
 
-// Listener serves a pipe. A client need not wait for a call of Accept, because acceptClients accepts it
+// Listener serves a pipe. A client need not wait for a call of Accept, because acceptClients connects to each client
 // immediately. The methods may be called concurrently.
 // See docs/decisions/0088.
 type Listener struct {
 	name          string
 	stopEvent     windows.Handle      // event that stops the goroutine of acceptClients
 	clientPipes   chan windows.Handle // instances whose clients wait for a call of Accept
-	acceptErrs    chan error          // an error of acceptClients, which waits until Accept has received it
+	acceptErrs    chan error          // errors of acceptClients; it waits until Accept has received one
 	identifySlots chan struct{}       // semaphore that bounds concurrent calls of readAhead
 
 	// connectOverlapped belongs to the pipe instance that waits for a client. The kernel writes to it, so it

@@ -377,8 +377,8 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 	}
 }
 
-// Only enabled groups of a token grant access. Two other kinds do not: deny-only groups, as in the token of an
-// administrator without elevation, and the group of the logon session.
+// Only enabled groups of a token grant access. Deny-only groups, as in the token of an administrator without elevation,
+// and the group of the logon session never do.
 func TestGroupsThatCount(t *testing.T) {
 	for attributes, want := range map[uint32]bool{
 		windows.SE_GROUP_ENABLED: true, windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,

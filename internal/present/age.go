@@ -35,7 +35,7 @@ func dueText(due, now time.Time) string {
 	return timeWithResult("due ", due, now, ", so the job can start now")
 }
 
-// ExpiryText returns a text like "expires Mon 23 Nov 03:12 CET, in 11h". at is when a job expires.
+// ExpiryText returns a text like "expires Mon 23 Nov 03:12 CET, in 11h". The time at is when a job expires.
 func ExpiryText(at, now time.Time) string {
 	return timeWithResult("expires ", at, now, ", so it will not run")
 }

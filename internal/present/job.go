@@ -47,9 +47,8 @@ func relevantTimeText(j *control.Job, now time.Time) string {
 // DueTime returns the earliest time at which a waiting job, or its next attempt, can start.
 func DueTime(j *control.Job) control.Time { return max(j.RunAt, j.NextRetryAt) }
 
-// WaitReasonOrDue returns why a waiting job does not start, with the same text as "queuectl why". If it waits
-// only for a time, WaitReasonOrDue returns when the job is due. It returns "" if the job does not wait, or if
-// only its state is known.
+// WaitReasonOrDue returns why a waiting job does not start, with the same text as "queuectl why". If it waits only for
+// a time, WaitReasonOrDue returns when the job is due. It returns "ready" for any other runnable job, and otherwise "".
 func WaitReasonOrDue(j *control.Job, now time.Time) string {
 	r, due, state := queue.ValueOr(j.WaitsFor, control.Reason{}), DueTime(j), ParseState(j.State)
 	switch {

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// parts maps the name of each part of a release to its arguments and the function that writes it. If list is
+// parts maps the name of each part of a release to its arguments and the function that writes it. If repeats is
 // set, the last argument may be repeated.
 var parts = map[string]struct {
-	args  []string
-	list  bool
-	write func(out io.Writer, args []string) error
+	args    []string
+	repeats bool
+	write   func(out io.Writer, args []string) error
 }{
 	"changelog": {args: []string{"CHANGELOG.md", "VERSION", "DATE"}, write: writeChangelog},
 	"notes":     {args: []string{"CHANGELOG.md", "VERSION"}, write: writeReleaseNotes},
 	"licences":  {args: []string{"BINARY", "MODULES", "GOROOT"}, write: writeLicences},
-	"bom":       {args: []string{"VERSION", "DATE", "MODULES", "GOROOT", "BINARY..."}, list: true, write: writeBOM},
-	"docs":      {args: []string{"flat|tree", "DIR", "FILE..."}, list: true, write: copyDocs},
+	"bom":       {args: []string{"VERSION", "DATE", "MODULES", "GOROOT", "BINARY..."}, repeats: true, write: writeBOM},
+	"docs":      {args: []string{"flat|tree", "DIR", "FILE..."}, repeats: true, write: copyDocs},
 	"zip":       {args: []string{"DIR", "DATE"}, write: writeZip},
 }
 
@@ -41,7 +41,7 @@ func run(args []string) error {
 	if !known {
 		return fmt.Errorf("unknown part %q; use one of: bom, changelog, docs, licences, notes, zip", args[0])
 	}
-	if n := len(args) - 1; n < len(part.args) || n > len(part.args) && !part.list {
+	if n := len(args) - 1; n < len(part.args) || n > len(part.args) && !part.repeats {
 		return fmt.Errorf("usage: release %s %s", args[0], strings.Join(part.args, " "))
 	}
 	if err := part.write(os.Stdout, args[1:]); err != nil {

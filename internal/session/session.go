@@ -16,8 +16,8 @@ var (
 	ErrConsoleClosed = errors.New("the console window was closed")
 )
 
-// GracePeriod is how long commands may take to end when the session ends, after CTRL_BREAK. The rest of the 5 s
-// is for storing their results.
+// GracePeriod is how long commands may take to end when the session ends, after CTRL_BREAK. Windows then leaves about 2
+// s for storing their results.
 const GracePeriod = 3 * time.Second
 
 // key is the key of the context value that MarkSession sets.

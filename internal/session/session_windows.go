@@ -68,8 +68,7 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	}), err
 }
 
-// lastEvent is the last console event. console is the handler that records the event. Windows then calls the
-// next handler.
+// lastEvent is the last console event. The function console returns the address of the handler that records the event.
 var (
 	lastEvent atomic.Uint32
 	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })

@@ -36,8 +36,8 @@ func IsInvisible(r rune) bool {
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// IsJoiner reports whether an invisible character belongs to a visible one: it joins the parts of an emoji, or
-// selects a variant of it.
+// IsJoiner reports whether an invisible character belongs to a visible one: it joins the parts of an emoji, or selects
+// a variant of the visible character.
 func IsJoiner(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
 // EscapeInvisible escapes a text's invisible characters, with two exceptions. It keeps joiners after characters

@@ -162,7 +162,7 @@ func (m *Modes) applyCSI(s string) {
 		m.set(prefix+tail, whole, "\x1b["+prefix+"0"+tail, !none)
 	case ">p":
 		m.set(">p", whole, "\x1b[>1p", first != "1" && first != "")
-	case ">m", ">f": // these set how keys are reported; without a value they reset it
+	case ">m", ">f": // these set how keys are reported; without a value they restore the default
 		m.set(prefix+tail+first, whole, "\x1b[>"+first+tail, params != first)
 	case ">n":
 		m.set(">m"+first, whole, "\x1b[>"+first+"m", true)
@@ -173,7 +173,7 @@ func (m *Modes) applyCSI(s string) {
 	case "g":
 		m.set("tabs", "", "", true)
 	case "s":
-		// While mode 69 is on, the sequence sets margins instead, which end with that mode.
+		// While mode 69 is on, the sequence sets margins instead. The end of that mode removes them.
 		if m.find("?69") < 0 {
 			m.saveCursor()
 		}
@@ -269,8 +269,8 @@ func (m *Modes) find(name string) int {
 	return slices.IndexFunc(m.changes, func(c change) bool { return c.name == name })
 }
 
-// set records that a property has changed. If changed is false, the property is again in its state after a
-// reset. redo repeats the change, and undo reverts it.
+// set records whether a property differs from its state after a reset. The sequence redo repeats the change, and undo
+// reverts it.
 func (m *Modes) set(name, redo, undo string, changed bool) {
 	i := m.find(name)
 	switch {

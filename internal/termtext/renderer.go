@@ -202,8 +202,8 @@ func (r *Renderer) processEscape(text string) int {
 	return 2
 }
 
-// processSequence processes a control sequence whose parameters begin at index at. It returns the index after
-// the sequence.
+// processSequence processes a control sequence whose parameters begin at text[at]. It returns the index after the
+// sequence.
 func (r *Renderer) processSequence(text string, at int) int {
 	end, complete := sequenceEnd(text, at, '@')
 	if complete {
@@ -212,9 +212,9 @@ func (r *Renderer) processSequence(text string, at int) int {
 	return end
 }
 
-// sequenceEnd returns the index after a sequence whose parameters begin at index at. The first byte from
-// minFinal to '~' completes the sequence. If the sequence is invalid or too long, sequenceEnd returns the index
-// after the bytes to drop. It returns 0 if the text ends first.
+// sequenceEnd returns the index after a sequence whose parameters begin at text[at]. The first byte from minFinal to
+// '~' completes the sequence. If the sequence is invalid or too long, sequenceEnd returns the index after the bytes to
+// drop. It returns 0 if the text ends first.
 func sequenceEnd(text string, at int, minFinal byte) (end int, complete bool) {
 	for i := at; i < len(text); i++ {
 		switch c := text[i]; {
@@ -401,8 +401,8 @@ func (r *Renderer) erase(from, to int) {
 	}
 }
 
-// eraseLine erases a part of the line: from the cursor to the end if which is 0, up to the cursor if it is 1,
-// and the whole line otherwise.
+// eraseLine erases a part of the line: from the cursor to the end for which = 0, up to the cursor for which = 1, and
+// otherwise the whole line.
 func (r *Renderer) eraseLine(which int) {
 	end := min(r.column, len(r.cells))
 	switch which {

@@ -26,7 +26,7 @@ func (s *scanner) write(data []byte, found func(string)) {
 	}
 }
 
-// consume processes one byte of the output, like write.
+// consume processes one byte for write.
 func (s *scanner) consume(c byte, found func(string)) {
 	c1 := s.c1 && c >= 0x80 && c <= 0x9f
 	s.c1 = c == 0xc2
@@ -52,7 +52,7 @@ func (s *scanner) consume(c byte, found func(string)) {
 		return
 	case c < ' ' || c == 0x7f || len(s.pendingBytes) == 0:
 		return
-	case c >= 0x80: // a sequence cannot contain such a byte, so drop it
+	case c >= 0x80: // such a byte is invalid in a sequence, so drop the sequence
 		s.pendingBytes = s.pendingBytes[:0]
 		return
 	}

@@ -68,8 +68,8 @@ func cleanUpOrphan(mountDir string) {
 	}
 }
 
-// attr stores the attributes of a node in a.
-func (d *exportedDir) attr(node uint64, a *fuse.Attr) fuse.Status {
+// fillAttr stores the attributes of a node in *a.
+func (d *exportedDir) fillAttr(node uint64, a *fuse.Attr) fuse.Status {
 	a.Ino, a.Nlink, a.Mode = node, 1, syscall.S_IFREG|0o644
 	switch node {
 	case fuse.FUSE_ROOT_ID:
@@ -91,17 +91,17 @@ func (d *exportedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, o
 	out.NodeId = node
 	out.SetEntryTimeout(time.Hour)
 	out.SetAttrTimeout(time.Hour)
-	return d.attr(node, &out.Attr)
+	return d.fillAttr(node, &out.Attr)
 }
 
 // GetAttr implements fuse.RawFileSystem.
 func (d *exportedDir) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return d.attr(in.NodeId, &out.Attr)
+	return d.fillAttr(in.NodeId, &out.Attr)
 }
 
 // SetAttr implements fuse.RawFileSystem.
 func (d *exportedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	return d.attr(in.NodeId, &out.Attr)
+	return d.fillAttr(in.NodeId, &out.Attr)
 }
 
 // Open implements fuse.RawFileSystem. For the file stuck it requests direct I/O, so that a reader waits for the

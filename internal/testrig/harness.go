@@ -43,7 +43,7 @@ type Queue struct {
 	Store      string    // URL of the PostgreSQL database with the queue; "" means a SQLite database in Dir
 	Cmd        *exec.Cmd // the running service; nil if none runs
 	ServiceLog *LockedBuffer
-	Exit       chan error // receives the result when the service ends
+	Exit       chan error // receives the result of Cmd.Wait when the service ends
 }
 
 // LockedBuffer is a buffer whose methods may be called concurrently.
@@ -264,7 +264,7 @@ func (q *Queue) Show(id string) (j Job) {
 	return j
 }
 
-// WaitUntil calls ok repeatedly until it returns true. After limit, it fails the test with the text condition.
+// WaitUntil calls ok repeatedly until it returns true. After limit, it fails the test with the text in condition.
 func (q *Queue) WaitUntil(condition string, limit time.Duration, ok func() bool) {
 	q.Helper()
 	limit *= TimeoutFactor

@@ -30,7 +30,7 @@ import (
 
 const (
 	Extension      = ".exe"                  // suffix of executable files
-	ExitCodeEnded  = 1                       // exit code of a job that was ended
+	ExitCodeEnded  = 1                       // exit code of a job that the runner has ended
 	NetworkFinding = "is on a network drive" // text of the finding of "queuectl doctor" about a directory on a network
 	MkdirCommand   = "mkdir"                 // command that messages recommend to create a directory
 

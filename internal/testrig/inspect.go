@@ -45,7 +45,7 @@ func (q *Queue) CheckFinding(fault, check, wantText string, args ...string) {
 	q.Errorf("%s: doctor reports no such failure: %+v", fault, d)
 }
 
-// CheckHealthy checks that "queuectl doctor" reports no failure. The text when appears in the error.
+// CheckHealthy checks that "queuectl doctor" reports no failure. The error begins with the parameter when.
 func (q *Queue) CheckHealthy(when string) {
 	q.Helper()
 	if d := q.Doctor("--verify"); d.Level == "failure" {

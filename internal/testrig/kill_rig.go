@@ -92,7 +92,7 @@ func (r *Rig) Params(tag string, j RigJob) map[string]any {
 		"output_limit": 8 << 20}
 }
 
-// ledgerEntry is one line that a job of a test has written to the ledger, for example when an attempt starts.
+// ledgerEntry is one note (a line) that a job of a test has written to the ledger, for example when an attempt starts.
 type ledgerEntry struct {
 	Kind         string // X, S or E, as rigScript defines
 	Tag          string

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most of the memory of an idle service is code and tables of libraries. The program reads it at its start and
-// at the first request of each kind, and then not again for a long time. So the kernel can take it back.
+// Most of the memory of an idle service is code and tables of libraries. The program reads this memory at its start and
+// at the first request of each kind, and then not again for a long time. So the kernel can take the memory back.
 
 // A service is idle if it uses less than 1/idleShare of a processor. A garbage collection by MemoryTrimmer is
 // worthwhile only if the service has used minCPUTime since the last one.

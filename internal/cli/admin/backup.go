@@ -68,7 +68,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 				return fault.Usagef("a backup is binary data, not text for a terminal; give a file name, or redirect standard " +
 					"output")
 			}
-			_, err := a.receive(ctx, c, a.Stdout)
+			_, err := a.receiveBackup(ctx, c, a.Stdout)
 			return err
 		}
 		if real, err := filepath.EvalSymlinks(name); err == nil {
@@ -96,7 +96,7 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 			return files.UnwritableError("backup", dir, err)
 		}
 		defer os.Remove(tmp.Name()) // after the rename this call fails, which is harmless
-		end, err := a.receive(ctx, c, tmp)
+		end, err := a.receiveBackup(ctx, c, tmp)
 		if err == nil {
 			err = tmp.Sync()
 		}
@@ -119,8 +119,8 @@ func (a command) backup(ctx context.Context, name string, force bool) error {
 	})
 }
 
-// receive writes a backup to a file and verifies its length and hash.
-func (a command) receive(ctx context.Context, c *control.Client, out io.Writer) (control.BackupEnd, error) {
+// receiveBackup writes a backup to a file and verifies its length and hash.
+func (a command) receiveBackup(ctx context.Context, c *control.Client, out io.Writer) (control.BackupEnd, error) {
 	defer a.ShowProgress("")
 	began := time.Now()
 	sum, bytes := sha256.New(), int64(0)

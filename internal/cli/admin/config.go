@@ -30,8 +30,8 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKeyParams{Key: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
-					// The text has the form that belongs to the name that the user typed. JSON has the form of
-					// the setting's own name.
+					// If the user typed an alias with another form of the value, the text has that form, but JSON does
+					// not.
 					return a.Println(config.ValueForName(args[0], v.Value))
 				})
 		},
@@ -54,7 +54,7 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 	}
 	validate := &cobra.Command{
 		Use: "validate [FILE]", Short: "Check a settings file", Args: cli.AtMostOneArg("a settings file"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.validateSettings(cmd, args) },
 	}
 	return cli.GroupCommand("config", "Show and change the settings of the service", get, set, unset, list, validate)
 }
@@ -108,9 +108,9 @@ func (a command) configList(cmd *cobra.Command) error {
 	})
 }
 
-// validate checks a settings file without a service. If a service runs, validate also names the settings of the
+// validateSettings checks a settings file without a service. If a service runs, it also names the settings of the
 // file that stored settings override.
-func (a command) validate(cmd *cobra.Command, args []string) error {
+func (a command) validateSettings(cmd *cobra.Command, args []string) error {
 	path, err := a.settingsFile(args)
 	if err != nil {
 		return err

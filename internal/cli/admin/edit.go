@@ -130,7 +130,7 @@ func (a command) editInEditor(ctx context.Context, p control.Selection, id strin
 			return err
 		}
 		if _, _, _, err := queue.VerbEdit.EffectOn(&queue.Job{ID: job.ID, State: present.ParseState(job.State)}); err != nil {
-			return err // reject a job that cannot be changed before the user types anything
+			return err // the job cannot be changed; say so before the user edits
 		}
 		before := job.Spec
 		delete(before, "id")
@@ -256,7 +256,7 @@ func (a command) runInForeground(cmd *exec.Cmd) error {
 	before, none := xterm.GetState(int(a.Stdin.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {
-		xterm.Restore(int(a.Stdin.Fd()), before) // ignore an error, because nothing else can restore the terminal
+		xterm.Restore(int(a.Stdin.Fd()), before) // ignore an error, because no other remedy exists
 		if term.IsTerminal(a.Stderr) {
 			fmt.Fprint(a.Stderr, showCursor)
 		}

@@ -38,7 +38,7 @@ func EventsVerb(app *cli.App) *cobra.Command {
 					return err
 				}
 			}
-			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error { return a.events(ctx, p) })
+			return a.WhileOutputRead(cmd.Context(), func(ctx context.Context) error { return a.printEvents(ctx, p) })
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteIDs()
@@ -82,9 +82,9 @@ func (a command) restrictToBatch(cmd *cobra.Command, s *cli.Selection, p *contro
 	return true, nil
 }
 
-// events prints events as they arrive, one per line as text or JSON. With --json but without --follow,
+// printEvents prints events as they arrive, one per line as text or JSON. With --json but without --follow,
 // it prints one JSON array.
-func (a command) events(ctx context.Context, p control.Events) error {
+func (a command) printEvents(ctx context.Context, p control.Events) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
 		list := term.NewJSONList(a.Stdout, a.JSONL || p.Follow)
 		_, err := c.Events(ctx, p, func(e control.Event) error {

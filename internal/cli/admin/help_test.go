@@ -44,8 +44,8 @@ func helpOf(t *testing.T, words ...string) string {
 	return text.String()
 }
 
-// flagsIn returns how many flags a help text lists.
-func flagsIn(text string) (n int) {
+// countFlags counts the flags that a help text lists.
+func countFlags(text string) (n int) {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "  -") || strings.HasPrefix(line, "      --") {
 			n++
@@ -67,7 +67,7 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 			t.Errorf("enqueue -h has a line of %d columns, want at most %d: %s", n, maxColumns, line)
 		}
 	}
-	if n := flagsIn(text); n != flags {
+	if n := countFlags(text); n != flags {
 		t.Errorf("enqueue -h lists %d flags, want %d:\n%s", n, flags, text)
 	}
 	if !strings.Contains(text, "queuectl enqueue --help --all\n") {
@@ -93,13 +93,14 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
 			// The flag --help is not in these lists, so add 1.
-			if got, want := flagsIn(text), help.CountVisibleFlags(cmd.LocalFlags())+help.CountVisibleFlags(cmd.InheritedFlags())+
+			if got, want := countFlags(text), help.CountVisibleFlags(cmd.LocalFlags())+
+				help.CountVisibleFlags(cmd.InheritedFlags())+
 				1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
 			}
 		}
 		short := helpOf(t, append(strings.Fields(name), "--help")...)
-		if got, want := flagsIn(short), len(help.CommonFlags()[name]); got != want {
+		if got, want := countFlags(short), len(help.CommonFlags()[name]); got != want {
 			t.Errorf("%s --help lists %d flags, want the %d common ones:\n%s", name, got, want, short)
 		}
 	}

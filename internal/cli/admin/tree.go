@@ -100,9 +100,9 @@ func (a command) printTree(t *control.TreeView) (err error) {
 	return err
 }
 
-// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's line. edge
-// leads from the parent to the job, or nil for a job without parents. lead precedes the job's line, and below
-// precedes the lines of its dependants.
+// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's line. The parameter
+// edge leads from the parent to the job. It is nil for a job without parents. The text lead precedes the job's line,
+// and below precedes the lines of its dependants.
 func (a command) drawNode(d *treeDrawing, n *control.TreeNode, edge *control.TreeEdge, lead, below string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")

@@ -23,8 +23,8 @@ const clientVersionVariable = "QUEUECTL_CLIENT_VERSION"
 // returns this program's version.
 func (f *Finder) ClientVersion() string { return cmp.Or(f.executorVersion, f.Version) }
 
-// DaemonPath returns the path of queuectld. If another queuectl has executed this process as queuectld, the
-// file queuectld contains queuectl. In that case DaemonPath returns an error.
+// DaemonPath returns the path of queuectld. It returns an error if a queuectl executed this process as queuectld. The
+// file queuectld then wrongly contains queuectl.
 func (f *Finder) DaemonPath() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && f.executorVersion != "" {
@@ -46,9 +46,8 @@ func ClientPath() (string, error) {
 	return findProgram("queuectl", "../../bin")
 }
 
-// findProgram returns the path of one of the two programs. It looks in this program's directory, and then in
-// elsewhere, a path relative to that directory. The program must belong to root or to the owner of this
-// program.
+// findProgram returns the path of one of the two programs. It looks in this program's directory, and then in the path
+// elsewhere, which is relative to that directory. The program must belong to root or to the owner of this program.
 func findProgram(name, elsewhere string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {

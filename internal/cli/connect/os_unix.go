@@ -59,28 +59,27 @@ func (f *Finder) Exec() (exit int, err error) {
 	return 0, explainExecError(path, err)
 }
 
-// checkSocketPath returns an error if the path is a regular file or a directory. The socket need not
-// exist.
-func checkSocketPath(what, path string) error {
+// checkSocketPath returns an error if the path is a regular file or a directory. The socket need not exist.
+func checkSocketPath(prefix, path string) error {
 	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-		return fault.Usagef("%s: %s is not a socket; give the path of the service's socket", what, path)
+		return fault.Usagef("%s: %s is not a socket; give the path of the service's socket", prefix, path)
 	}
 	return nil
 }
 
 // NewSocketPath returns the absolute path of a socket to be created.
-func NewSocketPath(what, path string) (string, error) {
+func NewSocketPath(prefix, path string) (string, error) {
 	whole, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
-	return whole, files.CheckDir(what, filepath.Dir(whole))
+	return whole, files.CheckDir(prefix, filepath.Dir(whole))
 }
 
 // socketExists reports whether the socket may exist.
 func socketExists(path string) bool { return files.Exists(path) }
 
-// Messages contain these commands and this advice about a service that ends at logout.
+// Messages about a service that ends at logout contain these texts.
 const (
 	StartSystemCommand = "systemctl start queuectl"
 	EndsAtLogoutText   = "lingering is off, so your service and its jobs end when you log out, and the service " +

@@ -81,21 +81,23 @@ func endWithThisProcess(p *os.Process) error {
 }
 
 // checkSocketPath returns an error if the path is not a valid name of a pipe. The pipe need not exist.
-func checkSocketPath(what, path string) error {
+func checkSocketPath(prefix, path string) error {
 	if err, ok := errors.AsType[*queue.Error](socket.CheckPath(path)); ok {
-		return fault.Usagef("%s: %s", what, err.Message)
+		return fault.Usagef("%s: %s", prefix, err.Message)
 	}
 	return nil
 }
 
 // NewSocketPath checks the name of a pipe to be created and returns it.
-func NewSocketPath(what, path string) (string, error) { return path, checkSocketPath(what, path) }
+func NewSocketPath(prefix, path string) (string, error) {
+	return path, checkSocketPath(prefix, path)
+}
 
 // socketExists always returns false, because testing whether a pipe exists would connect to it. So ChooseTarget
 // checks only the service's directory.
 func socketExists(string) bool { return false }
 
-// Messages contain these commands and this advice about a service that ends at logoff.
+// Messages about a service that ends at logoff contain these texts.
 const (
 	StartSystemCommand = "sc start queuectl"
 	EndsAtLogoutText   = "your service and its jobs end when you log off, and the service does not start at boot"

@@ -92,8 +92,8 @@ func (f *callerFields) load(noCwd bool) error {
 	return nil
 }
 
-// addAnswer merges got into all. got is the answer to one request of a batch, and all contains the answers to
-// earlier requests. lines contains the line of each job of the request.
+// addAnswer merges the answer to one request of a batch, got, into the answers to earlier requests, all. The list lines
+// contains the line number of each job of the request.
 func addAnswer(all, got *control.EnqueueBatchResult, lines []int) {
 	for _, at := range got.FoundIndexes {
 		if at < len(lines) {

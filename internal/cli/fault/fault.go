@@ -53,8 +53,8 @@ func ExitCode(err error) int {
 	return control.ErrorCodeInfoOf(err).ExitStatus
 }
 
-// Message returns the text of an error for the user, as one line. It begins the text of a denial with "denied:
-// ", unless the text already begins with its subject.
+// Message returns the text of an error for the user, as one line. For a denial it begins the text with "denied: ",
+// unless the text already begins with a subject, such as "--user: ".
 func Message(err error) string {
 	text := err.Error()
 	if what, _, _ := strings.Cut(text, ";"); errors.Is(err, queue.ErrDenied) && !strings.Contains(what, ":") {

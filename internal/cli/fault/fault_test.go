@@ -24,7 +24,7 @@ func TestExitCodeFollowsKind(t *testing.T) {
 	}
 }
 
-// A message about a denial begins with "denied: ", unless it already begins with its subject.
+// A message about a denial begins with "denied: ", unless it already begins with a subject.
 func TestMessageNamesDenial(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -16,75 +16,74 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Open opens a file for reading. what is the flag or command that named the file. The error begins with it.
-func Open(what, path string) (*os.File, error) {
-	if err := CheckReadable(what, path); err != nil {
+// Open opens a file for reading. The parameter prefix is the flag or command that named the file.
+func Open(prefix, path string) (*os.File, error) {
+	if err := CheckReadable(prefix, path); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(path)
-	return f, UnreadableError(what, path, err)
+	return f, UnreadableError(prefix, path, err)
 }
 
-// CheckReadable returns an error if a path is a directory or does not exist. It does not check the permissions
-// of a file.
-func CheckReadable(what, path string) error {
+// CheckReadable returns an error if a path is a directory or does not exist. It does not check the permissions of a
+// file.
+func CheckReadable(prefix, path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		return fault.Usagef("%s: %s is a directory; give a file", what, path)
+		return fault.Usagef("%s: %s is a directory; give a file", prefix, path)
 	}
-	return UnreadableError(what, path, err)
+	return UnreadableError(prefix, path, err)
 }
 
-// UnreadableError returns the error for the user about a file that cannot be read. It returns nil if err is
-// nil.
-func UnreadableError(what, path string, err error) error {
+// UnreadableError returns the error for the user about a file that cannot be read. It returns nil if err is nil.
+func UnreadableError(prefix, path string, err error) error {
 	if err == nil {
 		return nil
 	}
 	var cause *fs.PathError
 	switch file := FirstNonDir(filepath.Dir(path)); {
 	case file != "":
-		return fault.Usagef("%s: %s does not exist, because %s is not a directory; check the path", what, path, file)
+		return fault.Usagef("%s: %s does not exist, because %s is not a directory; check the path", prefix, path, file)
 	case errors.Is(err, fs.ErrNotExist):
-		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", what, path)
+		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", prefix, path)
 	case errors.Is(err, fs.ErrPermission):
 		return queue.Errorf(queue.CodeDenied, "%s: no permission to read %s; ask its owner for access, or use another file",
-			what, path)
+			prefix, path)
 	case errors.As(err, &cause):
-		return fmt.Errorf("%s: cannot read %s: %w", what, path, cause.Err)
+		return fmt.Errorf("%s: cannot read %s: %w", prefix, path, cause.Err)
 	}
 	return err
 }
 
-// UnwritableError returns the error for the user about a file that cannot be created in a directory. It names
-// only the directory, because users do not know the name of the file. It returns nil if err is nil.
-func UnwritableError(what, dir string, err error) error {
+// UnwritableError returns the error for the user about a file that cannot be created in a directory. It names only the
+// directory, because users do not know the name of the file. It returns nil if err is nil.
+func UnwritableError(prefix, dir string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if missing := CheckDir(what, dir); missing != nil {
+	if missing := CheckDir(prefix, dir); missing != nil {
 		return missing
 	}
 	var cause *fs.PathError
 	var renamed *os.LinkError
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return queue.Errorf(queue.CodeDenied, "%s: no permission to write to %s; choose another directory", what, dir)
+		return queue.Errorf(queue.CodeDenied, "%s: no permission to write to %s; choose another directory", prefix, dir)
 	case errors.As(err, &cause):
-		return fmt.Errorf("%s: cannot write to %s: %w", what, dir, cause.Err)
+		return fmt.Errorf("%s: cannot write to %s: %w", prefix, dir, cause.Err)
 	case errors.As(err, &renamed):
-		return fmt.Errorf("%s: cannot write %s: %w", what, renamed.New, renamed.Err)
+		return fmt.Errorf("%s: cannot write %s: %w", prefix, renamed.New, renamed.Err)
 	}
 	return err
 }
 
 // CheckDir returns an error if a path is not a directory.
-func CheckDir(what, dir string) error {
+func CheckDir(prefix, dir string) error {
 	if file := FirstNonDir(dir); file != "" {
-		return fault.Usagef("%s: %s is not a directory; check the path", what, file)
+		return fault.Usagef("%s: %s is not a directory; check the path", prefix, file)
 	}
 	if !Exists(dir) {
-		return fault.Usagef("%s: directory %s does not exist; create it with: "+mkdirCommand+" %[2]s", what, dir)
+		return fault.Usagef("%s: directory %s does not exist; create it with: "+mkdirCommand+" %[2]s", prefix, dir)
 	}
 	return nil
 }

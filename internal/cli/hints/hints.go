@@ -42,8 +42,8 @@ func Lookup(word, table string) string {
 //go:embed commands.txt
 var CommandTable string
 
-// foreignSubcommands maps subcommands of other programs, as in `queue delete`, to those of queuectl. A word may
-// be in several lines, because the hint must name a subcommand that the group has.
+// foreignSubcommands maps subcommands of other programs, as in `queue delete`, to those of queuectl. A word may be in
+// several lines, with different subcommands. The hint names the one that the group has.
 //
 //go:embed group_verbs.txt
 var foreignSubcommands string
@@ -119,9 +119,9 @@ const PlainSettings = "workers timeout jitter priority shell scheduling aging re
 //go:embed flags.txt
 var flagTables string
 
-// ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that got
-// the flag. asks says whether this command has the flag --yes. Only "queuectl kill" has hints for flags like -9
-// and -HUP.
+// ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that got the flag.
+// The parameter asks is true if this command has the flag --yes. Only "queuectl kill" has hints for flags like -9 and
+// -HUP.
 func ForFlags(verb string, asks bool) (hints string) {
 	for _, table := range strings.Split(flagTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")
@@ -141,8 +141,8 @@ func ForFlags(verb string, asks bool) (hints string) {
 func SimilarWordHint(word string, known []string, fallback string) string {
 	const shortest, maxMistakes = 4, 2 // minimum number of letters of an abbreviation, and maximum number of mistakes
 	typed := strings.TrimLeft(word, "-")
-	// candidates are the known words that may be meant, and full those of them that begin with the typed word.
-	// Both are without dashes. The known words have all the same number of dashes.
+	// The list candidates contains the known words that may be meant, and the list full those that begin with the typed
+	// word. Both omit the dashes. All known words begin with the same number of dashes.
 	var candidates, full []string
 	dashes := ""
 	for _, k := range known {

@@ -77,9 +77,9 @@ func replaceFieldsByFlags(cmd *cobra.Command, text string) string {
 	return text
 }
 
-// replaceLeadingNames replaces the names at the start of a text by their flags. The text is, for example, `
-// "since" and "until"` or ` run_at`. It returns the flags and the rest of the text. It returns no flags if one
-// of the names has no flag.
+// replaceLeadingNames replaces the names at the start of a text by their flags. The text is, for example, ` "since" and
+// "until"` or ` run_at`. It returns the flags and the rest of the text, or no flags if one of the names has no flag. It
+// prefers the flags in typed to those in all.
 func replaceLeadingNames(text string, typed, all map[string]string) (flags, rest string) {
 	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
 	for separator := ""; more; {
@@ -108,7 +108,8 @@ func isNameRune(r rune) bool {
 	return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r)
 }
 
-// replaceNames replaces field names that contain "_". It keeps a name inside a longer word, such as a job's id.
+// replaceNames replaces field names that contain "_" by their flags. It keeps a name inside a longer word, such as a
+// job's id.
 func replaceNames(text string, flags map[string]string) string {
 	var replaced strings.Builder
 	for text != "" {

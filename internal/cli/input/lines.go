@@ -16,8 +16,8 @@ import (
 // This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file.
 // The package enqueue sends the jobs in requests of bounded size, as one batch.
 
-// eachJob reads a JSON array or JSON lines. For every job, it calls the function each with the job and the
-// number of its first line. Its memory use is bounded by the longest job.
+// eachJob reads a JSON array or JSON lines. For every job, it calls the function each with the job and the number of
+// its first line. The longest job bounds its memory use.
 func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {

@@ -96,7 +96,7 @@ func isPast(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
 
-// FlagNames returns the flags of a field. The help shows only the first one and that of shortFlag.
+// FlagNames returns the flags of a field. The help shows only the first flag and the one that shortFlag returns.
 func FlagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}

@@ -136,8 +136,8 @@ func (f *runFollower) Progress() *cli.JobsProgress {
 		RetryCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
 
-// WaitingJobID implements cli.FollowedJobs. It returns the next job that will start for the first time. It
-// ignores jobs that will be retried, because the progress bar shows when that happens.
+// WaitingJobID implements cli.FollowedJobs. It returns the next job that will start for the first time. It ignores jobs
+// that will be retried, because the progress bar shows when their retry is due.
 func (f *runFollower) WaitingJobID(ctx context.Context) string {
 	if f.sawNoneRunning || f.stopping.Load() {
 		return ""
@@ -195,8 +195,8 @@ func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	return f.a.PrintOutput(ctx, f.c, control.Logs{ID: control.JobID(e.ID), Attempt: e.Attempt}, nil)
 }
 
-// printSummary prints how many jobs are in each state. ended is the number of ended jobs, including those of
-// earlier runs.
+// printSummary prints how many jobs are in each state. The parameter ended is the number of ended jobs, including those
+// of earlier runs.
 func (f *runFollower) printSummary(ctx context.Context, ended int64) error {
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)

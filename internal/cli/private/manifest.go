@@ -78,7 +78,8 @@ func (a *runManifest) source() string {
 	return "--arg-file or :::"
 }
 
-// describeChanges describes how the manifest now differs from a. It names the flag that sets each difference.
+// describeChanges describes how the manifest in the parameter now differs from this one. It names the flag that sets
+// each difference.
 func (a *runManifest) describeChanges(now *runManifest) (list []string) {
 	if a.Source != now.Source {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(),
@@ -106,7 +107,7 @@ func (a *runManifest) describeChanges(now *runManifest) (list []string) {
 // keys, because the values of variables may be secret.
 func describeMemberChanges(flag string, was, is json.RawMessage) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
-	json.Unmarshal(was, &before) // a value that is missing or no map has no members
+	json.Unmarshal(was, &before) // the map stays empty if the value is missing or is not a map
 	json.Unmarshal(is, &now)
 	all := maps.Clone(before)
 	maps.Copy(all, now)

@@ -138,7 +138,7 @@ func (p *privateJobs) openList(signals <-chan os.Signal) (begins bool, err error
 		return true, nil
 	}
 	empty := make(chan bool, 1)
-	// This goroutine ends at the first byte that is not blank, or with the process.
+	// This goroutine ends at the first part of a job, at the end of the list, or with the process.
 	go func() { empty <- p.isEmptyList(in) }()
 	select {
 	case none := <-empty:
@@ -194,8 +194,8 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func
 	}
 }
 
-// run stores the jobs that are not in the queue yet, starts all jobs and follows them. When storing ends, run
-// stops storing jobs.
+// run stores the jobs that are not in the queue yet, starts all jobs and follows them. When the context storing ends,
+// run stores no more jobs.
 func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := p.loadStored(storing); err != nil {
 		return err

@@ -76,9 +76,9 @@ func splitAtT(words []string) []string {
 	return append([]string{day, clock}, words[1:]...)
 }
 
-// cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100, +01:00 or +01.
-// An offset must follow the time of day. After a space, it must include minutes. If words contain no zone,
-// cutZone returns the zone fallback.
+// cutZone removes the time zone from words. It returns the other words and the zone: UTC, GMT, Z, or an offset like
+// +0100, +01:00 or +01. An offset must follow the time of day. After a space, it must include minutes. If words contain
+// no zone, cutZone returns the zone fallback.
 func cutZone(words []string, fallback *time.Location) (rest []string, named *time.Location) {
 	named = fallback
 	for _, word := range words {
@@ -200,7 +200,7 @@ func dayOf(t time.Time) namedDay { return namedDay{year: t.Year(), month: t.Mont
 // occur for eight years, as from 2096 to 2104.
 const maxLeapYears = 8
 
-// parseDayAndTime parses a day, a time of day, or both in either order.
+// parseDayAndTime parses a day, a time of day, or both in either order. The parameter open is as for Parse.
 func parseDayAndTime(words []string, now time.Time, open direction) (time.Time, bool) {
 	today := dayOf(now)
 	if clock, ok := parseTimeOfDay(words); ok {
@@ -250,8 +250,8 @@ func removeWordAt(little string, words []string, i int) []string {
 	return words
 }
 
-// timeAt returns the time at which the clock shows the given time of day on a day. For a recurring day, it
-// returns the next or the previous such time, depending on open.
+// timeAt returns the time on a day at which the time of day is that of clock. For a recurring day, it returns the next
+// or the previous such time, depending on open.
 func (d namedDay) timeAt(clock, now time.Time, open direction) (time.Time, bool) {
 	step := 1
 	if open == Backward {

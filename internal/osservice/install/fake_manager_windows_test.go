@@ -16,7 +16,7 @@ import (
 
 // manager fakes the service manager and records the calls.
 type manager struct {
-	kardianos.Service // nil; the methods below replace those that are called
+	kardianos.Service // nil; only the methods defined below are called
 
 	refuses     error // error that a start returns
 	profile     error // error that the removal of the account's profile returns

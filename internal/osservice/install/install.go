@@ -22,9 +22,9 @@ type Options struct {
 	Direct  DirectControl
 }
 
-// DirectControl holds functions that talk to a service directly, not through the service manager. With them,
-// package install controls a user's own service on Windows, which the service manager does not know. It also
-// uses them to stop a service without its jobs. The registration uses them only on Windows.
+// DirectControl holds functions that talk to a service directly, not through the service manager. Package install uses
+// them only on Windows: to control a user's own service, which the service manager does not know, and to stop a service
+// without its jobs.
 type DirectControl struct {
 	// Start starts the user's own service in the background and waits until it answers.
 	Start       func() error
@@ -48,8 +48,8 @@ func (o Options) NotRegisteredError() error {
 		flag)
 }
 
-// checkAllowed returns an error if the caller may not control the service. Every user may control their own
-// service. Only root, or on Windows an elevated administrator, may control that of the system.
+// checkAllowed returns an error if the caller may not control the service. Every user may control their own service.
+// Only root, or on Windows an elevated administrator, may control that of the system; root is true for them.
 func (o Options) checkAllowed(verb string, root bool) error {
 	if o.User || root {
 		return nil

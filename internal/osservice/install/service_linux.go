@@ -24,8 +24,8 @@ const (
 	webUnit  = Name + "-web.socket"
 )
 
-// units lists the units of every service. The last two are socketUnits. sliceUnits lists two slices: the first
-// contains every runner, and the second contains the first.
+// units lists the units of a service. The system's and a user's have the same units. The last two are socketUnits.
+// sliceUnits lists two slices: the first contains every runner, and the second contains the first.
 var (
 	units       = []string{mainUnit, Name + "-runner@.service", Name + ".socket", Name + "-runner.socket"}
 	socketUnits = units[2:]

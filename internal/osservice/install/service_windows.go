@@ -232,7 +232,7 @@ func ignoreUnsupported(err error) error {
 	return err
 }
 
-// RemoveOldRunners removes the runner programs of other versions, when an upgrade can no longer be undone. It
+// RemoveOldRunners removes the runner programs of other versions. Call it when an upgrade can no longer be undone. It
 // leaves those that are still running for the next upgrade.
 func (s *Service) RemoveOldRunners() error {
 	if err := s.checkAllowed("prepare --tidy", s.elevated); err != nil {

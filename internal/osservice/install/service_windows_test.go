@@ -24,7 +24,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// expect fails the test if two lists differ. what names them in the error.
+// expect fails the test if two lists differ. The text what names them in the error.
 func expect(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -172,7 +172,7 @@ func TestElevation(t *testing.T) {
 	expect(t, "asked", m.takeCalls())
 }
 
-// A user's own service starts at logon. The same commands control it.
+// A user's own service starts at logon. The commands for the system's service control it too.
 func TestOwnService(t *testing.T) {
 	m := newManager(true)
 	m.s.elevated = false
@@ -293,8 +293,8 @@ func wantAccess(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 	}
 }
 
-// The real service manager installs, starts, stops and uninstalls the system's service. The service then has
-// the configuration that Configure sets.
+// The real service manager installs, starts, stops and uninstalls the system's service. The installed service has the
+// configuration that Configure sets.
 func TestServiceManager(t *testing.T) {
 	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
 	if err != nil {

@@ -40,7 +40,7 @@ func TestUnitsAreThePackagesUnits(t *testing.T) {
 	}
 }
 
-// The files of the system and of a user contain no placeholder any more.
+// adaptedFile leaves no placeholders in the files for the system's service and a user's.
 func TestFilesAreFilledIn(t *testing.T) {
 	for _, o := range []Options{system, own} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",
