@@ -28,7 +28,7 @@ func bareMain(spec string) {
 	var workers, n int
 	if _, err := fmt.Sscanf(spec, "%d,%d", &workers, &n); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", bareVariable, err)
-		os.Exit(exitLost)
+		os.Exit(exitFailed)
 	}
 	// A thread that blocks in vfork keeps its P (a processor of the Go scheduler). Therefore the loop needs more Ps
 	// than the machine has processors. The runner also has more of them.
@@ -52,7 +52,7 @@ func bareMain(spec string) {
 	}
 	loops.Wait()
 	if failed.Load() {
-		os.Exit(exitLost)
+		os.Exit(exitFailed)
 	}
 }
 
@@ -117,8 +117,8 @@ func (b *bench) measureBareCommands(workers, n int) (effort, error) {
 	return effortOf(cmd)
 }
 
-// xargs measures how long the program xargs takes to run n commands.
-func (b *bench) xargs(workers, n int) (effort, error) {
+// measureXargs measures how long the program xargs takes to run n commands.
+func (b *bench) measureXargs(workers, n int) (effort, error) {
 	numbers := make([]byte, 0, 5*n)
 	for i := range n {
 		numbers = append(strconv.AppendInt(numbers, int64(i), 10), '\n')
@@ -137,8 +137,8 @@ func (b *bench) xargs(workers, n int) (effort, error) {
 	return effortOf(cmd)
 }
 
-// make measures how long the program make takes to run n commands.
-func (b *bench) make(workers, n int) (effort, error) {
+// measureMake measures how long the program make takes to run n commands.
+func (b *bench) measureMake(workers, n int) (effort, error) {
 	var names strings.Builder
 	for i := range n {
 		fmt.Fprintf(&names, " j%d", i)

@@ -18,9 +18,9 @@ const (
 	maxOtherClientP99 = 50 * time.Millisecond
 )
 
-// batch measures how fast a client enqueues a file of jobs with given ids. Such a file is one batch of many
+// measureBatch measures how fast a client enqueues a file of jobs with given ids. Such a file is one batch of many
 // requests. It also measures how much the batch delays another client.
-func (b *bench) batch(s *service) error {
+func (b *bench) measureBatch(s *service) error {
 	n := b.size(batchJobs, batchJobs/10)
 	var files, duringBatch, withoutBatch throughput
 	for i := range b.pairs {
@@ -57,8 +57,8 @@ func (b *bench) batch(s *service) error {
 	return nil
 }
 
-// writeJobs writes a file of n jobs, one per line. The number of the file is part of the ids, so that no two
-// files contain the same id.
+// writeJobs writes a file of n jobs, one per line. Each id contains the number file, so that no two files contain
+// the same id.
 func writeJobs(path string, file, n int) error {
 	f, err := os.Create(path)
 	if err != nil {

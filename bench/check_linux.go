@@ -39,9 +39,9 @@ const outputFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS 
 func wantAll(n int) int { return n }
 func wantNone(int) int  { return 0 }
 
-// check checks that a service shows n completed jobs correctly. Then it stops the service, checks the database
+// checkAndRemove checks that a service shows n completed jobs correctly. Then it stops the service, checks the database
 // and removes the directory of the service.
-func (b *bench) check(s *service, n int, output string) error {
+func (b *bench) checkAndRemove(s *service, n int, output string) error {
 	shown := s.checkAttempts(n)
 	if err := errors.Join(shown, s.stop()); err != nil {
 		return err

@@ -14,8 +14,8 @@ const (
 	depthJobs     = 500 // number of jobs that run in each run
 )
 
-// depth measures whether many waiting jobs make an enqueue or a claim slower.
-func (b *bench) depth(short *service) (err error) {
+// measureDepth measures whether many waiting jobs make an enqueue or a claim slower.
+func (b *bench) measureDepth(short *service) (err error) {
 	waiting := b.size(1_000_000, 100_000)
 	long, err := b.serve()
 	if err != nil {

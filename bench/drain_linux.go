@@ -14,9 +14,9 @@ const (
 	printedText = "abc"    // output of each job, in the run that checks the stored outputs
 )
 
-// drain measures how fast the service empties a full queue. It compares the time with that of a bare loop of
+// measureDrain measures how fast the service empties a full queue. It compares the time with that of a bare loop of
 // commands, of xargs and of make.
-func (b *bench) drain() error {
+func (b *bench) measureDrain() error {
 	for _, workers := range []int{2, 8} {
 		if err := b.drainWith(workers); err != nil {
 			return err
@@ -26,16 +26,17 @@ func (b *bench) drain() error {
 	if err != nil {
 		return err
 	}
-	return b.check(s, b.jobs, printedText)
+	return b.checkAndRemove(s, b.jobs, printedText)
 }
 
-// drainWith compares drains with a number of workers.
+// drainWith measures drains, the bare loop, xargs and make with a number of workers.
 func (b *bench) drainWith(workers int) error {
 	var queuectl, bareRuns, xargs, makes []effort
 	ways := []struct {
 		run     func(workers, n int) (effort, error)
 		results *[]effort
-	}{{b.measureBareCommands, &bareRuns}, {b.drainChecked, &queuectl}, {b.xargs, &xargs}, {b.make, &makes}}
+	}{{b.measureBareCommands, &bareRuns}, {b.drainChecked, &queuectl},
+		{b.measureXargs, &xargs}, {b.measureMake, &makes}}
 	for range b.pairs {
 		for _, w := range ways {
 			e, err := w.run(workers, b.jobs)
@@ -97,7 +98,7 @@ func (b *bench) drainChecked(workers, n int) (effort, error) {
 	if err != nil {
 		return e, err
 	}
-	return e, b.check(s, n, "")
+	return e, b.checkAndRemove(s, n, "")
 }
 
 // drainOnce fills a new queue with n jobs and measures how long the service takes to run them. The service

@@ -21,9 +21,9 @@ const (
 // enqueueRequest is the request that the enqueue measurements send.
 var enqueueRequest = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
 
-// enqueue measures enqueues through the socket, which are stored durably before the reply. It compares them
+// measureEnqueue measures enqueues through the socket, which are stored durably before the reply. It compares them
 // with a loop of write and fsync, and with SQLite alone with the same schema.
-func (b *bench) enqueue(s *service) error {
+func (b *bench) measureEnqueue(s *service) error {
 	raw, err := b.openRaw(s)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (b *bench) syncFor(span time.Duration) (throughput, error) {
 
 // syncer creates a file. Each call of the function write writes the next page of the file and syncs the file.
 // After the last page, write starts again with the first. So the file needs no new blocks, like a WAL that has
-// reached its full size.
+// reached its full size. done closes the file.
 func (b *bench) syncer() (write, done func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// fsync traces the system calls of a service while clients enqueue. It checks the order of four steps: the
+// checkFsyncs traces the system calls of a service while clients enqueue. It checks the order of four steps: the
 // service reads a request, writes the WAL, syncs the WAL successfully, and writes the reply.
-func (b *bench) fsync() error {
+func (b *bench) checkFsyncs() error {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return fmt.Errorf("strace is needed to check that answers follow an fsync: %w", err)
 	}
@@ -99,37 +99,37 @@ type call struct {
 // fsync began. The fsync covers all writes up to that position.
 type walSync struct{ lastWrite int }
 
-// readTrace reads a trace. It returns the number of replies, and of fsyncs of the WAL, in it. It returns an
-// error if the service sent a reply too early.
+// readTrace reads a trace. It counts the replies and the successful fsyncs of the WAL. It returns an error if the
+// service sent a reply too early.
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 	t := &traceState{unfinishedCalls: map[string]call{}, request: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
 		text := lines.Text()
 		if m := callLine.FindStringSubmatch(text); m != nil {
 			c := call{m[2], m[3], m[4], m[5], at, t.written}
-			t.begin(c)
+			t.beginCall(c)
 			if rest, unfinished := strings.CutSuffix(c.args, "<unfinished ...>"); unfinished {
 				c.args = rest
 				t.unfinishedCalls[m[1]] = c
 			} else {
-				t.end(c, c.args, at)
+				t.endCall(c, c.args, at)
 			}
 		} else if m := resumedLine.FindStringSubmatch(text); m != nil {
 			if c, known := t.unfinishedCalls[m[1]]; known && c.name == m[2] {
 				delete(t.unfinishedCalls, m[1])
-				t.end(c, m[3], at)
+				t.endCall(c, m[3], at)
 			}
 		}
 	}
 	return t.answers, len(t.walSyncs), errors.Join(append(t.problems, lines.Err())...)
 }
 
-// answerStart is the beginning of the text that a call writes if the text is a reply.
+// answerStart is the beginning of a reply, as strace prints it after the descriptor of a write.
 const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
-// begin handles the start of a call. If the call writes a reply, begin checks that an fsync came before it. It
+// beginCall handles the start of a call. If the call writes a reply, beginCall checks that an fsync came before it. It
 // does so at the start of the call, because the client may get the reply before the call returns.
-func (t *traceState) begin(c call) {
+func (t *traceState) beginCall(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):
 		t.written = c.line
@@ -146,8 +146,8 @@ func (t *traceState) begin(c call) {
 	}
 }
 
-// end handles the return of a call.
-func (t *traceState) end(c call, tail string, at int) {
+// endCall handles the return of a call.
+func (t *traceState) endCall(c call, tail string, at int) {
 	switch c.name {
 	case "fsync", "fdatasync":
 		if strings.HasSuffix(c.path, "-wal") && strings.HasSuffix(tail, "= 0") {

@@ -18,7 +18,7 @@ type launcher struct {
 // startLauncher starts a launcher with a directory next to the service's directory. It returns the arguments
 // with which the service finds the launcher.
 func (s *service) startLauncher(b *bench) ([]string, error) {
-	s.roots = s.dir + "-roots"
+	s.rootRunnerDir = s.dir + "-roots"
 	policy, settings := s.dir+".policy", filepath.Join(s.dir, "queuectl.toml")
 	for path, text := range map[string]string{policy: "accounts = *\n", settings: "run_as = \"submitter\"\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
@@ -30,7 +30,8 @@ func (s *service) startLauncher(b *bench) ([]string, error) {
 		return nil, err
 	}
 	defer ready.Close()
-	p := &launcher{cmd: exec.Command(b.bin, "runner", "--dir", s.roots, "--policy", policy, "--launcher", "0:0")}
+	p := &launcher{cmd: exec.Command(b.bin, "runner", "--dir", s.rootRunnerDir, "--policy", policy, "--launcher",
+		"0:0")}
 	if p.lifeline, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -45,8 +46,8 @@ func (s *service) startLauncher(b *bench) ([]string, error) {
 		p.end()
 		return nil, fmt.Errorf("the launcher printed %q, then ended: %w", line, err)
 	}
-	return []string{"--runner-dir", s.roots, "--runner-socket", filepath.Join(s.roots, "spawn.sock"), "--runner-policy",
-		policy}, nil
+	return []string{"--runner-dir", s.rootRunnerDir, "--runner-socket",
+		filepath.Join(s.rootRunnerDir, "spawn.sock"), "--runner-policy", policy}, nil
 }
 
 // end stops a launcher. It does nothing if l is nil.

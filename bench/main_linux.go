@@ -14,7 +14,7 @@ import (
 
 // These are the exit codes of the benchmark.
 const (
-	exitLost   = 1 // a check failed, such as a lost job, or a measurement was not possible
+	exitFailed = 1 // a check failed (for example, a job was lost) or a measurement failed
 	exitMissed = 2 // all checks passed, but a target was missed
 )
 
@@ -40,19 +40,19 @@ var subjects = []struct {
 	name    string
 	measure func(*bench) error
 }{
-	{"drain", (*bench).drain},
-	{"start", withFreshService((*bench).start)},
-	{"cli", withFreshService((*bench).cli)},
-	{"enqueue", withFreshService((*bench).enqueue)},
-	{"batch", withFreshService((*bench).batch)},
-	{"depth", withFreshService((*bench).depth)},
+	{"drain", (*bench).measureDrain},
+	{"start", withFreshService((*bench).measureStarts)},
+	{"cli", withFreshService((*bench).measureCLI)},
+	{"enqueue", withFreshService((*bench).measureEnqueue)},
+	{"batch", withFreshService((*bench).measureBatch)},
+	{"depth", withFreshService((*bench).measureDepth)},
 	{"ended", withFreshService((*bench).measureEndedJobs)},
-	{"screen", (*bench).screen},
-	{"page", (*bench).page},
-	{"output", withFreshService((*bench).output)},
-	{"memory", withFreshService((*bench).memory)},
-	{"idle", withFreshService((*bench).idle)},
-	{"fsync", (*bench).fsync},
+	{"screen", (*bench).measureScreen},
+	{"page", (*bench).measurePage},
+	{"output", withFreshService((*bench).measureOutput)},
+	{"memory", withFreshService((*bench).measureMemory)},
+	{"idle", withFreshService((*bench).measureIdle)},
+	{"fsync", (*bench).checkFsyncs},
 }
 
 func main() {
@@ -75,7 +75,7 @@ func main() {
 	b.setDefaults()
 	if err := b.run(*dir, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(exitLost)
+		os.Exit(exitFailed)
 	}
 	if b.report.missedTargets > 0 && !b.quick && !b.smoke {
 		os.Exit(exitMissed)

@@ -17,8 +17,8 @@ const (
 	settleTime   = time.Second // time that the processes get to finish earlier work
 )
 
-// memory measures the memory of an idle service and its runner twice: before and after they have run jobs.
-func (b *bench) memory(s *service) error {
+// measureMemory measures the memory of an idle service and its runner twice: before and after they have run jobs.
+func (b *bench) measureMemory(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func (s *service) memories() (service, runner memory, err error) {
 	return service, runner, err
 }
 
-// idle measures how much CPU time the service and its runner use while no job runs.
-func (b *bench) idle(s *service) error {
+// measureIdle measures how much CPU time the service and its runner use while no job runs.
+func (b *bench) measureIdle(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}

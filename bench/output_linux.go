@@ -16,9 +16,9 @@ import (
 // time to that of cat.
 const maxOutputRatio = 2
 
-// output measures how fast `queuectl run` and `queuectl attach` print output with carriage returns on a
+// measureOutput measures how fast `queuectl run` and `queuectl attach` print output with carriage returns on a
 // terminal. It compares them with cat. The program script(1) provides the terminals.
-func (b *bench) output(s *service) (err error) {
+func (b *bench) measureOutput(s *service) (err error) {
 	if _, err := exec.LookPath("script"); err != nil {
 		return fmt.Errorf("cannot measure the output on a terminal: %w", err)
 	}
@@ -42,12 +42,12 @@ func (b *bench) output(s *service) (err error) {
 		}
 		for _, one := range []struct {
 			words   string
-			open    bool // the job waits until the benchmark writes to the FIFO
+			gated   bool // the job waits until the benchmark writes to the FIFO
 			samples *[]float64
 		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat},
 			{client + " run --output-limit 1G -- cat " + file, false, &run}} {
-			took, err := onTerminal(one.words, plainEnv(s.dir), func() error {
-				if !one.open {
+			took, err := timeOnTerminal(one.words, plainEnv(s.dir), func() error {
+				if !one.gated {
 					return nil
 				}
 				return os.WriteFile(gate, []byte("go\n"), 0o600)
@@ -70,9 +70,9 @@ func (b *bench) output(s *service) (err error) {
 	return nil
 }
 
-// onTerminal starts a command on a terminal and then calls begin. It returns the time from that call to the end
+// timeOnTerminal starts a command on a terminal and then calls begin. It returns the time from that call to the end
 // of the command, in seconds.
-func onTerminal(words string, env []string, begin func() error) (seconds float64, err error) {
+func timeOnTerminal(words string, env []string, begin func() error) (seconds float64, err error) {
 	cmd := exec.Command("script", "-qec", words, os.DevNull)
 	cmd.Env = env
 	var said strings.Builder

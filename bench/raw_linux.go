@@ -29,7 +29,7 @@ var enqueueSQL = []string{
 	`COMMIT`,
 }
 
-// openRaw creates a database with the schema of the database of s.
+// openRaw creates a database with the same schema as that of the service s.
 func (b *bench) openRaw(s *service) (*rawQueue, error) {
 	from, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {

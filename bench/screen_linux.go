@@ -9,24 +9,24 @@ import (
 
 // These constants are the targets and settings for the screen that queuectl prints without a command.
 const (
-	maxScreen = 15 * time.Millisecond // maximum time of one process that prints the screen
-	// maxScreenRatio is the maximum ratio of the time with a full queue to the time with screenful jobs.
+	maxScreenTime = 15 * time.Millisecond // maximum time of one process that prints the screen
+	// maxScreenRatio is the maximum ratio of the time with a full queue to that with jobs for one screen.
 	maxScreenRatio = 1.2
 	screenful      = 100 // number of jobs that fit on one screen
 )
 
-// screen measures how long queuectl takes to print the screen of a queue with many waiting and as many ended
+// measureScreen measures how long queuectl takes to print the screen of a queue with many waiting and as many ended
 // jobs. It compares the time with that of a queue that fits on one screen, and with that of `queuectl version`,
 // which contacts no service.
-func (b *bench) screen() (err error) {
+func (b *bench) measureScreen() (err error) {
 	n := b.size(1_000_000, 100_000)
 	var few, full *service
-	for of, s := range map[int]**service{screenful: &few, n: &full} {
-		if *s, err = b.serveEnded(of); err != nil {
+	for jobs, s := range map[int]**service{screenful: &few, n: &full} {
+		if *s, err = b.serveEnded(jobs); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, (*s).discard()) }()
-		if err := (*s).fill(of, "true"); err != nil {
+		if err := (*s).fill(jobs, "true"); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (b *bench) screen() (err error) {
 	what := fmt.Sprintf("default screen with %d waiting and %d ended jobs", n, n)
 	b.report.judge(row{what, ms(median(many)) + " (worst " + ms(quantile(many, 1)) + ")",
 		"`version` " + ms(median(bareRuns)), asRatio(median(many) / median(bareRuns)),
-		"≤ " + ms(maxScreen.Seconds()), ""}, median(many) <= maxScreen.Seconds())
+		"≤ " + ms(maxScreenTime.Seconds()), ""}, median(many) <= maxScreenTime.Seconds())
 	ratio := median(ratios(many, little))
 	b.report.judge(row{what + ", compared with a small queue", ms(median(many)),
 		fmt.Sprintf("with %d jobs of each kind %s", screenful, ms(median(little))), asRatio(ratio),

@@ -26,14 +26,14 @@ const waitTimeout = 5 * time.Minute
 // service is one running service with its own directory.
 type service struct {
 	*control.Client
-	dir      string
-	roots    string // directory of the runners that run as root; "" if the service starts its own runner
-	user     string // account that the jobs run as; "" if the service chooses it
-	launcher *launcher
-	cmd      *exec.Cmd
-	exit     chan error // contains the result of the process once it has ended
-	ctx      context.Context
-	cancel   context.CancelFunc
+	dir           string
+	rootRunnerDir string // directory of the runners that run as root; "" if the service starts its own runner
+	user          string // account that the jobs run as; "" if the service chooses it
+	launcher      *launcher
+	cmd           *exec.Cmd
+	exit          chan error // contains the result of the process once it has ended
+	ctx           context.Context
+	cancel        context.CancelFunc
 }
 
 // serve starts the shipped program in a new directory, with default settings and without workers.
@@ -46,8 +46,7 @@ func (b *bench) serve() (*service, error) {
 	return b.serveIn(dir)
 }
 
-// withFreshService returns a function that starts a new service, calls measure with it, and stops and removes
-// it.
+// withFreshService returns a function that starts a service, calls measure with it, and discards the service.
 func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
 		s, err := b.serve()
@@ -141,7 +140,7 @@ func (s *service) scale(n int) error {
 // runners returns the pids of the service's runners. The name of a runner's directory begins with its
 // pid.
 func (s *service) runners() (pids []int) {
-	entries, _ := os.ReadDir(cmp.Or(s.roots, filepath.Join(s.dir, "runner")))
+	entries, _ := os.ReadDir(cmp.Or(s.rootRunnerDir, filepath.Join(s.dir, "runner")))
 	for _, e := range entries {
 		word, _, _ := strings.Cut(e.Name(), ".")
 		pid, err := strconv.Atoi(word)

@@ -14,16 +14,16 @@ import (
 
 // These constants are the targets and settings for an idle system.
 const (
-	maxStartOver       = 1500 * time.Microsecond // maximum time that queuectl adds to a bare spawn, as a median
-	maxCLIRatio        = 2.2                     // maximum ratio of the time of enqueue to that of an empty Go program
-	maxPueue           = 1.0                     // maximum ratio of the time of enqueue to that of `pueue add`
+	maxStartOverhead   = 1500 * time.Microsecond // maximum median of the time that queuectl adds to a bare spawn
+	maxCLIRatio        = 2.2                     // maximum ratio of the times of `queuectl enqueue` and an empty program
+	maxPueueRatio      = 1.0                     // maximum ratio of the times of `queuectl enqueue` and `pueue add`
 	pauseBetweenStarts = 10 * time.Millisecond   // pause before each measurement, so that the system is idle
 )
 
-// start measures the time from a request to an idle queue until the process of the job runs. It compares this
+// measureStarts measures the time from a request to an idle queue until the process of the job runs. It compares this
 // time with that of a bare spawn (fork and exec) of the same process. The process reports its start through a
 // FIFO.
-func (b *bench) start(s *service) error {
+func (b *bench) measureStarts(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (b *bench) start(s *service) error {
 	over := median(queuectl) - median(bareRuns)
 	b.report.judge(row{"idle queue: time from the enqueue request to the start of the process, p50", ms(median(queuectl)),
 		"start of the process without queuectl " + ms(median(bareRuns)),
-		"+" + ms(over), "≤ +" + ms(maxStartOver.Seconds()), ""}, over <= maxStartOver.Seconds())
+		"+" + ms(over), "≤ +" + ms(maxStartOverhead.Seconds()), ""}, over <= maxStartOverhead.Seconds())
 	b.report.add("idle queue: time from the enqueue request to the start of the process, p99",
 		ms(quantile(queuectl, 0.99)), "start of the process without queuectl "+ms(quantile(bareRuns, 0.99)),
 		"+"+ms(quantile(queuectl, 0.99)-quantile(bareRuns, 0.99)))
@@ -102,16 +102,16 @@ func measureStart(fifo int, begin func() error) (float64, error) {
 	}
 }
 
-// cli measures `queuectl enqueue` as a process and compares it with a Go program that does nothing. If pueue 4
+// measureCLI measures `queuectl enqueue` as a process and compares it with a Go program that does nothing. If pueue 4
 // is installed, it also compares with `pueue add`, which does not wait for the disk. In the same rounds it
 // measures two costs that no client can avoid: one request on a new connection, and one fsync. They show how
 // much other load on the disk delays a client.
-func (b *bench) cli(s *service) error {
+func (b *bench) measureCLI(s *service) error {
 	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.hello}
 	env, buf := plainEnv(s.dir), make([]byte, 4096)
 	n := b.size(200, 60)
-	pueue, end, err := b.pueue()
+	pueue, end, err := b.startPueue()
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,8 @@ func (b *bench) cli(s *service) error {
 	if pueue != nil {
 		ratio := median(queuectl) / median(theirs)
 		b.report.judge(row{"run time of the command `queuectl enqueue`, p50", ms(median(queuectl)),
-			"`pueue add` " + ms(median(theirs)), asRatio(ratio), "≤ " + asRatio(maxPueue), ""}, ratio <= maxPueue)
+			"`pueue add` " + ms(median(theirs)), asRatio(ratio), "≤ " + asRatio(maxPueueRatio), ""},
+			ratio <= maxPueueRatio)
 	}
 	return nil
 }
@@ -172,9 +173,9 @@ func (s *service) enqueueOne() error {
 	return l.request(enqueueRequest)
 }
 
-// pueue starts the daemon of pueue, paused and with its own directory. It returns the command that adds a job,
+// startPueue starts the daemon of pueue, paused and with its own directory. It returns the command that adds a job,
 // or nil if pueue is not installed. The function end ends the daemon.
-func (b *bench) pueue() (add []string, end func(), err error) {
+func (b *bench) startPueue() (add []string, end func(), err error) {
 	bin, notHere := exec.LookPath("pueue")
 	daemon, err := exec.LookPath("pueued")
 	if notHere != nil || err != nil {

@@ -47,21 +47,21 @@ func TestAccountsAgree(t *testing.T) {
 		if !slices.Equal(got, groups) {
 			t.Errorf("%s: got groups %q, want %q", name, got, groups)
 		}
-		made := map[string]string{} // options of useradd, by user
+		userOptions := map[string]string{} // options of useradd, by user
 		for _, found := range regexp.MustCompile(
 			`useradd (.*?) (\S+)(?: &&.*)?\n`).FindAllStringSubmatch(strings.ReplaceAll(text, " && useradd", "\nuseradd"), -1) {
-			made[found[2]] = found[1]
+			userOptions[found[2]] = found[1]
 		}
 		for user, home := range homes {
 			for _, option := range []string{"--system", "--no-create-home", "--home-dir " + home + " ",
 				"--shell " + shells[user], "--gid " + cmp.Or(gids[user], user) + " "} {
-				if !strings.Contains(made[user]+" ", option) {
-					t.Errorf("%s: useradd of %s has no %s: %s", name, user, option, made[user])
+				if !strings.Contains(userOptions[user]+" ", option) {
+					t.Errorf("%s: useradd of %s has no %s: %s", name, user, option, userOptions[user])
 				}
 			}
 		}
-		if len(made) != len(homes) {
-			t.Errorf("%s: useradd creates the accounts %v, want those of sysusers", name, made)
+		if len(userOptions) != len(homes) {
+			t.Errorf("%s: useradd creates the accounts %v, want those of sysusers", name, userOptions)
 		}
 	}
 }

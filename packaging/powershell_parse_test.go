@@ -67,13 +67,13 @@ func parsePowerShell(text string) (psFile, []string) {
 	l.run(0)
 	if len(l.problems) == 0 && len(l.open) > 0 {
 		opener := l.tokens[l.open[len(l.open)-1]]
-		l.problem(opener.line, "%s is not closed", opener.text)
+		l.addProblem(opener.line, "%s is not closed", opener.text)
 	}
 	return l.psFile, l.problems
 }
 
-// problem records a problem and stops the parser.
-func (l *psLexer) problem(line int, format string, a ...any) {
+// addProblem records a problem and stops the parser.
+func (l *psLexer) addProblem(line int, format string, a ...any) {
 	l.problems = append(l.problems, fmt.Sprintf("%d: ", line)+fmt.Sprintf(format, a...))
 	l.pos = len(l.text)
 }
@@ -92,8 +92,8 @@ func (l *psLexer) add(kind psKind, n int) {
 	l.spaced = false
 }
 
-// run adds tokens until the end of the script. If open is not 0, it stops when fewer than this number of openers
-// are not closed.
+// run adds tokens until the end of the script. If the parameter open is not 0, run stops when the number of unclosed
+// openers falls below open.
 func (l *psLexer) run(open int) {
 	for l.pos < len(l.text) {
 		l.next()
@@ -161,7 +161,7 @@ func (l *psLexer) handleNewline() {
 func (l *psLexer) skipComment() {
 	end := strings.Index(l.text[l.pos:], "#>")
 	if end < 0 {
-		l.problem(l.line, "<# is not closed")
+		l.addProblem(l.line, "<# is not closed")
 		return
 	}
 	l.line += strings.Count(l.text[l.pos:l.pos+end], "\n")
@@ -175,7 +175,7 @@ func (l *psLexer) handleBacktick() {
 	case strings.HasPrefix(rest, "\n"):
 		l.pos, l.line, l.spaced = l.pos+2, l.line+1, true
 	case bare != rest && strings.HasPrefix(bare, "\n"):
-		l.problem(l.line, "a space follows a backtick")
+		l.addProblem(l.line, "a space follows a backtick")
 	default:
 		l.addWord()
 	}
@@ -211,13 +211,13 @@ func (l *psLexer) addOpener(n int) {
 // addCloser adds a closer and checks that it fits the innermost opener.
 func (l *psLexer) addCloser(c byte) {
 	if len(l.open) == 0 {
-		l.problem(l.line, "%c closes nothing", c)
+		l.addProblem(l.line, "%c closes nothing", c)
 		return
 	}
 	at := l.open[len(l.open)-1]
 	opener := l.tokens[at]
 	if opener.text[len(opener.text)-1] != psPairs[c] {
-		l.problem(l.line, "%c closes %s of line %d", c, opener.text, opener.line)
+		l.addProblem(l.line, "%c closes %s of line %d", c, opener.text, opener.line)
 		return
 	}
 	l.open = l.open[:len(l.open)-1]
@@ -241,7 +241,7 @@ func (l *psLexer) addSingleQuoted() {
 		l.line += lines
 		return
 	}
-	l.problem(l.line, "' is not closed")
+	l.addProblem(l.line, "' is not closed")
 }
 
 // addDoubleQuoted adds a string in double quotes, which may contain variables and expressions in $( ).
@@ -264,7 +264,7 @@ func (l *psLexer) addDoubleQuoted() {
 		}
 	}
 	if len(l.problems) == 0 {
-		l.problem(line, "\" is not closed")
+		l.addProblem(line, "\" is not closed")
 	}
 }
 
@@ -279,7 +279,7 @@ func (l *psLexer) expand() {
 	case name != "":
 		l.add(psVariable, len(name))
 		if l.has(":") && name[1] != '{' {
-			l.problem(l.line, "a colon follows %s in a string; write ${%s}:", name, name[1:])
+			l.addProblem(l.line, "a colon follows %s in a string; write ${%s}:", name, name[1:])
 		}
 	default:
 		l.line += strings.Count(l.text[l.pos:l.pos+1], "\n")
@@ -293,12 +293,12 @@ func (l *psLexer) addHereString(at, quote byte) {
 	begin := string([]byte{at, quote})
 	first, rest, _ := strings.Cut(l.text[l.pos+2:], "\n")
 	if strings.TrimSpace(first) != "" {
-		l.problem(l.line, "%s is followed by more than the end of the line", begin)
+		l.addProblem(l.line, "%s is followed by more than the end of the line", begin)
 		return
 	}
 	end := strings.Index("\n"+rest, "\n"+string([]byte{quote, at}))
 	if end < 0 {
-		l.problem(l.line, "%s is not closed at the beginning of a line", begin)
+		l.addProblem(l.line, "%s is not closed at the beginning of a line", begin)
 		return
 	}
 	whole := 2 + len(first) + 1 + end + 2
@@ -353,7 +353,8 @@ func (f psFile) isKeyword(i int) bool {
 		f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
 }
 
-// block returns the innermost { around a token, and the end of that block. It returns -1 if no { is around the token.
+// block returns the indexes of the innermost { around a token and of its }. Without a {, it returns -1 and the
+// number of tokens.
 func (f psFile) block(i int) (block, end int) {
 	for at := f.tokens[i].opener; at >= 0; at = f.tokens[at].opener {
 		if f.tokens[at].text == "{" {

@@ -69,8 +69,8 @@ func problemsOf(text string) []string {
 	return r.problems
 }
 
-// problem records a problem at the token with index i.
-func (r *psRules) problem(i int, format string, a ...any) {
+// addProblem records a problem at the token with index i.
+func (r *psRules) addProblem(i int, format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[i].line)+fmt.Sprintf(format, a...))
 }
 
@@ -117,7 +117,7 @@ func (r *psRules) findFunctions() {
 		}
 		r.functions[name] = psFunction{body, r.closes[body]}
 		if verb, _, ok := strings.Cut(name, "-"); ok && !slices.Contains(psVerbs, verb) {
-			r.problem(i, "%s is not an approved verb", verb)
+			r.addProblem(i, "%s is not an approved verb", verb)
 		}
 	}
 }
@@ -166,13 +166,13 @@ func (r *psRules) checkCommand(i int) {
 	parts := psCmdlet.FindStringSubmatch(name)
 	switch {
 	case strings.EqualFold(name, "Write-Host"):
-		r.problem(i, "%s cannot be captured; write Write-Output", name)
+		r.addProblem(i, "%s cannot be captured; write Write-Output", name)
 	case own, slices.Contains(psCmdlets, name), psProgram.MatchString(name), parts != nil &&
 		slices.Contains(psVerbs, parts[1]):
 	case slices.Contains(psAliases, strings.ToLower(name)):
-		r.problem(i, "%s is an alias; write the cmdlet's name", name)
+		r.addProblem(i, "%s is an alias; write the cmdlet's name", name)
 	default:
-		r.problem(i, "%s is not a function of the script, the whole name of a cmdlet or a program file", name)
+		r.addProblem(i, "%s is not a function of the script, the whole name of a cmdlet or a program file", name)
 	}
 }
 
@@ -211,14 +211,14 @@ func (r *psRules) exitCodeIsChecked(i int) bool {
 	return false
 }
 
-// checkExitCode checks that the script checks the exit code of each program.
+// checkExitCode checks that, if a token starts a program, the script checks its exit code.
 func (r *psRules) checkExitCode(i int) {
 	called := r.startedProgram(i)
 	if called == "" && r.isCommand(i) && r.uncheckedSetters[r.tokens[i].text] && r.functionAt(i) == "" {
 		called = r.tokens[i].text
 	}
 	if called != "" && !r.exitCodeIsChecked(i) {
-		r.problem(i, "no code checks the exit code of %s", called)
+		r.addProblem(i, "no code checks the exit code of %s", called)
 	}
 }
 
@@ -233,5 +233,5 @@ func (r *psRules) checkStderr(i int) {
 			return
 		}
 	}
-	r.problem(i, "2>&1 where errors stop the script: Windows PowerShell throws at the first line of stderr")
+	r.addProblem(i, "2>&1 where errors stop the script: Windows PowerShell throws at the first line of stderr")
 }

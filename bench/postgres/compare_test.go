@@ -208,8 +208,8 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// startDrainNode starts a node and returns a function. Called with a number, the function lets the node end that many
-// jobs and returns how long that took. Called with 0, it ends the node.
+// startDrainNode starts a node. The returned function lets the node end a number of jobs and returns how long that
+// took. If the number is 0, the function ends the node.
 func startDrainNode(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
 	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")

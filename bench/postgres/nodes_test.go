@@ -67,7 +67,7 @@ func printProgress(done *atomic.Int64) {
 	}
 }
 
-// size returns the number of jobs with which to fill the queue. It is in nameVariable.
+// size returns the number of jobs to enqueue, which a filling process gets in nameVariable.
 func size() int {
 	n, _ := strconv.Atoi(os.Getenv(nameVariable))
 	return n
@@ -149,7 +149,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// drain claims jobs and ends them until the number of ended jobs is total.
+// drain claims jobs and ends them until done, the number of ended jobs, is total.
 func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, total int) error {
 	report, left := store.Report{}, total
 	for {

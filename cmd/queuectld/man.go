@@ -116,8 +116,7 @@ func flagText(f *pflag.Flag) (text, doc string) {
 }
 
 // writePages writes the manual page of a command and of each of its subcommands. It does not use cobra's page
-// writer, because the packages that cobra's page writer imports would make each start of the program a tenth
-// slower.
+// writer, whose imports would make each start of the program a tenth slower.
 func writePages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(manPage(cmd, name, date)), 0o644); err != nil {
@@ -151,14 +150,14 @@ func pageDate(now time.Time) (string, error) {
 func manPage(cmd *cobra.Command, name, date string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 %s \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(name), date, cli.Version)
-	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
-	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escapeRoff(name), escapeRoff(cmd.Short))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", escapeRoff(cmd.UseLine()))
 	if long := help.LongDescription(cmd); long != cmd.Short {
 		intro, rest, _ := strings.Cut(long, "\n\n")
-		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.PP\n.nf\n%s\n.fi\n", roff(intro), roff(rest))
+		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.PP\n.nf\n%s\n.fi\n", escapeRoff(intro), escapeRoff(rest))
 	}
 	if text := help.Example(cmd); text != "" {
-		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff(text))
+		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", escapeRoff(text))
 	}
 	options := func(title string, flags *pflag.FlagSet) {
 		for i, f := range visibleFlags(flags) {
@@ -166,7 +165,7 @@ func manPage(cmd *cobra.Command, name, date string) string {
 				fmt.Fprintf(&b, ".SH %s\n", title)
 			}
 			text, doc := flagText(f)
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(text), roff(doc))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(text), escapeRoff(doc))
 		}
 	}
 	options("OPTIONS", cmd.NonInheritedFlags())
@@ -177,7 +176,7 @@ func manPage(cmd *cobra.Command, name, date string) string {
 	var others []string
 	for _, sub := range cmd.Commands() {
 		if sub.IsAvailableCommand() {
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(sub.Name()), roff(sub.Short))
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", escapeRoff(sub.Name()), escapeRoff(sub.Short))
 			others = append(others, name+"-"+sub.Name())
 		}
 	}
@@ -189,7 +188,7 @@ func manPage(cmd *cobra.Command, name, date string) string {
 		others = append([]string{strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-")}, others...)
 	}
 	for i, other := range others {
-		others[i] = ".BR " + roff(other) + " (1)"
+		others[i] = ".BR " + escapeRoff(other) + " (1)"
 	}
 	fmt.Fprintf(&b, ".SH SEE ALSO\n%s\n", strings.Join(others, " ,\n"))
 	return b.String()
@@ -200,8 +199,8 @@ func manPage(cmd *cobra.Command, name, date string) string {
 //go:embed man_groups_and_files.roff
 var groupsAndFiles string
 
-// roff escapes text for man(7).
-func roff(text string) string {
+// escapeRoff escapes text for man(7).
+func escapeRoff(text string) string {
 	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text), "\n")
 	for i, line := range lines {
 		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {

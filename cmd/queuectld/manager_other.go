@@ -12,7 +12,7 @@ import (
 // addServiceFlag adds no flag. Only on Windows must a service report to its service manager.
 func addServiceFlag(*pflag.FlagSet, *bool) {}
 
-// runByServiceManager runs the service without a service manager.
+// runByServiceManager calls serve directly; only Windows needs a handler.
 func runByServiceManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	return serve(ctx, nil)
 }

@@ -91,7 +91,7 @@ func (h *serviceHandler) Execute(
 			}
 		case <-listening:
 			starts.Stop()
-			// In any other state, the service manager has requested a stop while the service was starting.
+			// The state is not StartPending if the service manager requested a stop during the start.
 			if status.last.State == svc.StartPending {
 				status.reportState(svc.Running)
 				h.events.reportStart()

@@ -296,10 +296,10 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 	return false, err
 }
 
-// startOrRestart starts or restarts the service that the client would choose. For a registered service it calls
-// the function do. Another service can start in the background if it is the user's own or its directory is
-// known; for such a service it calls the function unregistered. In all other cases it calls do for the system's
-// service. The message contains done, which is "started" or "restarted".
+// startOrRestart starts or restarts the service that the client would choose. For a registered service, it calls
+// the function do. For an unregistered service that can start in the background, it calls the function
+// unregistered. In all other cases, it calls do for the system's service. The printed message contains the string
+// done, which is "started" or "restarted".
 func (a *app) startOrRestart(ctx context.Context, own bool, done string,
 	unregistered func(context.Context, connect.Target) error, do func(*install.Service) error) error {
 	r, err := a.registeredService(own)

@@ -70,8 +70,8 @@ func TestAbuse(t *testing.T) {
 	}
 	service := q.Cmd.Process.Pid
 	quotaAttack(q, t, program)
-	quiet, attack, after := measurement{q: q, service: service}, measurement{q: q, service: service},
-		measurement{q: q, service: service}
+	quiet, attack, after := measurement{q: q, servicePID: service}, measurement{q: q, servicePID: service},
+		measurement{q: q, servicePID: service}
 	quiet.run(t, 2*time.Second, nil)
 	t.Logf("before: %s", &quiet)
 	first := quiet.sample()
@@ -149,8 +149,8 @@ func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testri
 // measurement holds the response times that the third user measures, and the memory of the service and its
 // runners.
 type measurement struct {
-	q       *testrig.Queue
-	service int // pid of the service
+	q          *testrig.Queue
+	servicePID int // pid of the service
 
 	mu            sync.Mutex
 	runs, shows   []time.Duration          // durations of runs and of "show" requests; guarded by mu
@@ -166,7 +166,7 @@ type measurement struct {
 var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
 // run sends the requests of the third user for the given time and measures them. At the same time it calls the
-// function concurrent. It returns after the given time, when concurrent has returned.
+// function concurrent. It returns when the time is over and concurrent has returned.
 func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
@@ -322,7 +322,7 @@ func (m *measurement) requestEach(c *rawClient) error {
 // the peaks.
 func (m *measurement) sample() map[int]int64 {
 	now := map[int]int64{}
-	for _, pid := range append(m.q.RunnerPids(), m.service) {
+	for _, pid := range append(m.q.RunnerPids(), m.servicePID) {
 		if n := testrig.ResidentMemory(pid); n > 0 {
 			now[pid] = n
 		}

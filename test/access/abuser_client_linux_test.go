@@ -57,9 +57,9 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// onConnections keeps a number of connections open until the attack ends, and calls the function do on each of
-// them. When do returns, a new connection replaces its connection.
-func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
+// keepConnections keeps a number of connections open until the attack ends. It calls the function do for each of them.
+// When do returns, keepConnections replaces the connection.
+func (a *abuser) keepConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
 	var all sync.WaitGroup
 	for range conns {
 		all.Go(func() {
@@ -80,7 +80,7 @@ func (a *abuser) onConnections(ctx context.Context, n *tally, conns int, do func
 	all.Wait()
 }
 
-// request sends one request and counts it in n.
+// request sends one request and counts it in n. ok is false if that fails.
 func (a *abuser) request(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
 	n.requests.Add(1)
 	n.bytes.Add(int64(len(params)))
@@ -99,7 +99,7 @@ func (a *abuser) request(c *rawClient, n *tally, method, params string) (result 
 
 // repeatRequest sends the same request again and again on several connections.
 func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method, params string) {
-	a.onConnections(ctx, n, conns, func(c *rawClient) {
+	a.keepConnections(ctx, n, conns, func(c *rawClient) {
 		for a.throttle(ctx) {
 			if _, ok := a.request(c, n, method, params); !ok {
 				return
@@ -112,7 +112,7 @@ func (a *abuser) repeatRequest(ctx context.Context, n *tally, conns int, method,
 // all replies.
 func (a *abuser) pipeline(ctx context.Context, n *tally, conns, requests int, method, params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
-	a.onConnections(ctx, n, conns, func(c *rawClient) {
+	a.keepConnections(ctx, n, conns, func(c *rawClient) {
 		for a.throttle(ctx) {
 			var reader sync.WaitGroup
 			reader.Go(func() { a.readReplies(ctx, c, n, requests) })

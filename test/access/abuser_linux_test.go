@@ -180,13 +180,13 @@ func (a *abuser) pause(ctx context.Context, d time.Duration) {
 
 // openConnections opens connections and closes them without sending a request.
 func (a *abuser) openConnections(ctx context.Context, n *tally) {
-	a.onConnections(ctx, n, 64, func(*rawClient) { n.requests.Add(1) })
+	a.keepConnections(ctx, n, 64, func(*rawClient) { n.requests.Add(1) })
 }
 
 // sendAbandoned repeatedly sends requests and closes the connection without reading the replies.
 func (a *abuser) sendAbandoned(ctx context.Context, n *tally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
-	a.onConnections(ctx, n, 100, func(c *rawClient) {
+	a.keepConnections(ctx, n, 100, func(c *rawClient) {
 		if _, err := io.WriteString(c, lines); err == nil {
 			n.requests.Add(64)
 			n.bytes.Add(int64(len(lines)))
@@ -209,7 +209,7 @@ func nicedSpec(line, extra string) string {
 }
 
 // leaseFile creates a file and takes a write lease on it (fcntl F_SETLEASE). Another process that opens the
-// file waits until end ends the lease, or gets EWOULDBLOCK if its open does not block.
+// file waits until the function end is called, or gets EWOULDBLOCK if its open does not block.
 func (a *abuser) leaseFile(name string, content []byte) (path string, end func(), err error) {
 	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
 	if err := os.WriteFile(path, content, 0o700); err != nil {
@@ -245,7 +245,7 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 		return
 	}
 	defer end()
-	a.onConnections(ctx, n, 1, func(c *rawClient) {
+	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for a.throttle(ctx) {
 			a.request(c, n, "enqueue", nicedSpec("setsid sleep 3 & exit 0", ""))
 			if _, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetry)); !ok {
@@ -256,11 +256,11 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *tally) {
 	})
 }
 
-// stopStartingJobs enqueues jobs that stop (SIGSTOP) other jobs of the same user while these start, before they
-// execute their program.
+// stopStartingJobs enqueues jobs that send SIGSTOP to other jobs of the same user, before those execute their
+// programs.
 func (a *abuser) stopStartingJobs(ctx context.Context, n *tally) {
 	const stop = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
-	a.onConnections(ctx, n, 1, func(c *rawClient) {
+	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for a.throttle(ctx) {
 			if _, ok := a.request(c, n, "enqueue", nicedSpec(stop, "")); !ok {
 				return
@@ -304,7 +304,7 @@ func (a *abuser) storeLargeJobs(ctx context.Context, n *tally) {
 	var stored atomic.Int64
 	var mu sync.Mutex
 	var ids []string
-	a.onConnections(ctx, n, 4, func(c *rawClient) {
+	a.keepConnections(ctx, n, 4, func(c *rawClient) {
 		for a.throttle(ctx) {
 			if stored.Load() < 300 {
 				result, ok := a.request(c, n, "enqueue", spec)
@@ -349,7 +349,7 @@ func (a *abuser) sendPadded(ctx context.Context, n *tally) {
 // line.
 func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
-	a.onConnections(ctx, n, 200, func(c *rawClient) {
+	a.keepConnections(ctx, n, 200, func(c *rawClient) {
 		for range 100 {
 			if !a.throttle(ctx) {
 				return
@@ -365,15 +365,15 @@ func (a *abuser) sendUnfinished(ctx context.Context, n *tally) {
 	})
 }
 
-// sendWaits repeatedly sends requests that wait for jobs that never end. Each request names the maximum
-// number of jobs.
+// sendWaits repeatedly sends requests that wait for jobs that never end. Each request contains the maximum
+// number of ids.
 func (a *abuser) sendWaits(ctx context.Context, n *tally) {
 	var jobs []string
 	for range 1000 {
 		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
 	}
 	batch := fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ","))
-	a.onConnections(ctx, n, 1, func(c *rawClient) {
+	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.request(c, n, "enqueue.batch", batch)
 		var got struct{ IDs json.RawMessage }
 		json.Unmarshal(result, &got)
@@ -386,7 +386,7 @@ func (a *abuser) sendWaits(ctx context.Context, n *tally) {
 
 // requestOutputs repeatedly requests large outputs.
 func (a *abuser) requestOutputs(ctx context.Context, n *tally) {
-	a.onConnections(ctx, n, 1, func(c *rawClient) {
+	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.request(c, n, "enqueue", nicedSpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
 			`,"output_limit":16777216`))
 		var got struct{ ID string }
@@ -406,7 +406,7 @@ func (a *abuser) requestOutputs(ctx context.Context, n *tally) {
 // connections follow the output.
 func (a *abuser) printSingleBytes(ctx context.Context, n *tally) {
 	const prints = `exec perl -e '$end = time + 20; while (time < $end) { for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
-	a.onConnections(ctx, n, 1, func(c *rawClient) {
+	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.request(c, n, "enqueue", nicedSpec(prints, ""))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
@@ -443,7 +443,7 @@ func (a *abuser) sendInvalidBatches(ctx context.Context, n *tally) {
 
 // takeNumbers enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
 func (a *abuser) takeNumbers(ctx context.Context, n *tally) {
-	a.onConnections(ctx, n, 1, func(c *rawClient) {
+	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		for range 100 {
 			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, tomorrow))
 			var got struct{ Seq int64 }
@@ -463,7 +463,7 @@ func (a *abuser) takeNumbers(ctx context.Context, n *tally) {
 
 // leaveBatchesOpen sends batches of named jobs and never commits them.
 func (a *abuser) leaveBatchesOpen(ctx context.Context, n *tally) {
-	a.onConnections(ctx, n, 2, func(c *rawClient) {
+	a.keepConnections(ctx, n, 2, func(c *rawClient) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
 		var jobs []string
 		for i := range 1000 {
@@ -488,7 +488,7 @@ func (a *abuser) flood(ctx context.Context, n *tally) {
 // user may set, and a higher priority, which the service must refuse.
 func (a *abuser) raisePriorities(ctx context.Context, n *tally) {
 	const highest, beyond = `"priority":15`, `"priority":1000000`
-	a.onConnections(ctx, n, 4, func(c *rawClient) {
+	a.keepConnections(ctx, n, 4, func(c *rawClient) {
 		for a.throttle(ctx) {
 			result, ok := a.request(c, n, "enqueue", nicedSpec("sleep 0.1", ","+highest))
 			var got struct{ ID string }
@@ -514,7 +514,7 @@ func (a *abuser) raisePriorities(ctx context.Context, n *tally) {
 
 // changeStates repeatedly changes the state of many jobs and changes it back, by id and by selector.
 func (a *abuser) changeStates(ctx context.Context, n *tally) {
-	a.onConnections(ctx, n, 8, func(c *rawClient) {
+	a.keepConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string
 		for range 100 {
 			result, ok := a.request(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, tomorrow))

@@ -21,7 +21,7 @@ func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
 	spec := largeSpec(tomorrow)
 	var retried sync.Once
-	a.onConnections(ctx, n, 4, func(c *rawClient) {
+	a.keepConnections(ctx, n, 4, func(c *rawClient) {
 		retried.Do(func() { a.request(c, n, "enqueue", printing) })
 		for a.throttle(ctx) {
 			result, ok := a.request(c, n, "enqueue", spec)
@@ -43,7 +43,7 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	const length, small = 4 * time.Second, 8
 	q.MustCLI("config", "set", "access.submit", "daemon news uucp bin sys")
 	q.MustCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", small))
-	m := measurement{q: q, service: q.Cmd.Process.Pid}
+	m := measurement{q: q, servicePID: q.Cmd.Process.Pid}
 	m.run(t, length, func(ctx context.Context) {
 		var wg sync.WaitGroup
 		for _, p := range attackers {

@@ -119,7 +119,7 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	return s
 }
 
-// command returns a queuectl command. If caller is not nil, it is a command that executes the queuectl command.
+// command returns a queuectl command. If caller is not nil, the command line in caller executes that command.
 func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(caller), s.bin), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -248,8 +248,8 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	}
 }
 
-// Environment variables that configure the Go runtime (see package runtime) reach a job if its user
-// passes them on. They do not reach the service that the client starts, or its runner.
+// Environment variables that configure the Go runtime (see package runtime) reach a job if the
+// job's user passes them on. They do not reach the service that the client starts, or its runner.
 func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})

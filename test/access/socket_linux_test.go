@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// deadSocket creates a socket file on which no process listens.
-func deadSocket(t *testing.T, path string) {
+// createDeadSocket creates a socket file on which no process listens.
+func createDeadSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -37,7 +37,10 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 	}{
 		{"removed", func() error { return os.Remove(socket) }},
 		{"moved away", func() error { return os.Rename(socket, socket+".old") }},
-		{"replaced by a dead one", func() error { deadSocket(t, socket+".dead"); return os.Rename(socket+".dead", socket) }},
+		{"replaced by a dead one", func() error {
+			createDeadSocket(t, socket+".dead")
+			return os.Rename(socket+".dead", socket)
+		}},
 		{"replaced by a file that then goes", func() error {
 			if err := os.Rename(q.WriteFile("file", "mine"), socket); err != nil {
 				return err

@@ -24,7 +24,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// parseMetrics parses metrics in the text format.
+// parseMetrics returns the metrics in a text, by name.
 func parseMetrics(q *testrig.Queue, text string) map[string]*dto.MetricFamily {
 	q.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)

@@ -137,14 +137,13 @@ var usualValues = map[string][]any{
 	"key": {"workers", "@db", "priority"},
 }
 
-// object draws an object with members that the schema describes. The parameter likely is the probability of
-// each optional member.
-func (d *randomValues) object(s testrig.Fields, likely float64) testrig.Fields {
+// object draws an object with members that the schema describes. Each optional member has the given probability.
+func (d *randomValues) object(s testrig.Fields, probability float64) testrig.Fields {
 	v := testrig.Fields{}
 	required, _ := s["required"].([]any)
 	properties, _ := s["properties"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
-		if slices.Contains(required, any(name)) || d.Float64() < likely {
+		if slices.Contains(required, any(name)) || d.Float64() < probability {
 			v[name] = d.value(properties[name].(map[string]any))
 			if list := usualValues[name]; list != nil && d.IntN(4) > 0 {
 				v[name] = oneOf(d, list)
@@ -222,8 +221,8 @@ func (d *randomValues) invalidValue(s testrig.Fields) any {
 }
 
 // inexpressibleRules lists errors that a service may return although the schema permits the request, because
-// JSON Schema cannot express the violated rule. The member field of an entry is the field of the error; "" means
-// any field. The member message is a regular expression that matches the text of the error.
+// JSON Schema cannot express the violated rule. In an entry, "field" names the field in the error; "" means any
+// field. "message" is a regular expression that matches the text of the error.
 var inexpressibleRules = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too " +
 		"(large|small|long|short)",
@@ -261,8 +260,8 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	testrig.SkipIfShort(t)
 	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but no worker runs them
 	// This queue has no jobs. Methods that change the whole service are sent to its service.
-	others := testrig.NewQueue(t, "")
-	others.Start("--workers", "0")
+	emptyQueue := testrig.NewQueue(t, "")
+	emptyQueue.Start("--workers", "0")
 	compiledAll := schemas(idle)
 	var list []struct {
 		Method string
@@ -277,7 +276,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 		}
 		q := idle
 		if strings.HasPrefix(m.Method, "worker.") || strings.HasPrefix(m.Method, "config.") || m.Method == "reload" {
-			q = others
+			q = emptyQueue
 		}
 		d, s := newRandomValues(uint64(i)), compiledAll[m.Method].params
 		n := 10
@@ -326,7 +325,7 @@ var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
 // and of its field, like FindStringSubmatchIndex, or nil if no fault follows.
 func nextFault(message string) []int {
 	for _, found := range laterFault.FindAllStringSubmatchIndex(message, -1) {
-		// These two words introduce a command, not a field.
+		// The words "see" and "example" introduce a command, not a field.
 		if word := message[found[2]:found[3]]; word != "see" && word != "example" {
 			return found
 		}

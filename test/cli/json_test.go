@@ -142,8 +142,8 @@ func jsonValues(text string) (list []any, ok bool) {
 	}
 }
 
-// recordJobMembers adds to keys the names of the members of each job in v, by command. It skips the members
-// that only some jobs have.
+// recordJobMembers stores the names of the members of each job in v in the map keys, by command. It skips the
+// members that only some jobs have.
 func recordJobMembers(t *testing.T, command string, v any, keys map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {

@@ -39,8 +39,8 @@ func killAll(p *testrig.PrivateRun, cmd *exec.Cmd) {
 	}
 }
 
-// countRuns counts how often each job has run, and the runs of all jobs. Each run of a job appends the job's
-// number to a file.
+// countRuns returns how often each job has run, by its number, and the total. Each run appends the job's number to
+// a file.
 func countRuns(p *testrig.PrivateRun) (counts map[string]int, lines int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.Work, "effects*"))

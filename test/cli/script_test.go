@@ -125,7 +125,8 @@ func checkWidth(s *testrig.Shell, line, text string, columns int) {
 	}
 }
 
-// normalLines returns text with placeholders for times, ids and similar parts, and with mark before each line.
+// normalLines returns text with placeholders for times, ids and similar parts, and with the string mark before each
+// line.
 func normalLines(s *testrig.Shell, mark, text string) string {
 	if text == "" {
 		return ""

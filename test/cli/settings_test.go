@@ -16,8 +16,8 @@ import (
 )
 
 // The sources of a setting's value are, highest precedence first: a flag, an environment variable, a value
-// stored by "config set", the settings file, the default. `queuectl config list` names the source. All spellings
-// of a setting's name work.
+// stored by "config set", the settings file, the default. `queuectl config list` names the source. The other names
+// of a setting also work.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -205,8 +205,8 @@ func TestKeepJobs(t *testing.T) {
 }
 
 // `queuectl config set` rejects values with which the service could not start again, because only a running
-// service can remove them. An environment variable that overrides the stored value hides this problem from this
-// command. If the service is later started without the variable, its error says how to remove the value.
+// service can remove them. While an environment variable overrides the stored value, the command accepts such a
+// value. If the service later starts without the variable, its error says how to remove the value.
 func TestStoredSettingsLetTheServiceStart(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

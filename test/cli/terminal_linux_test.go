@@ -140,7 +140,7 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 	printing := "cat " + q.Path("steering") + "; cat " + q.Path("steering") + " >&2"
 	for _, c := range []struct {
 		args     []string
-		out, err string // expected text of the stream while the other stream is a terminal
+		out, err string // expected text on stdout (or stderr) if only the other stream is a terminal
 	}{
 		{[]string{"logs", loud, "--stdout"}, text, ""},
 		{[]string{"logs", loud, "--stderr"}, text, ""},
@@ -409,8 +409,7 @@ func TestClosedPipeIsNotAnError(t *testing.T) {
 	w.MustCall("cancel", testrig.Fields{"id": longJob}, nil)
 }
 
-// If the command of a job contains colours, table cells omit them, because a cell that is too wide is cut at
-// its visible width.
+// Table cells omit the colours in a job's command, so that a cut cell contains no part of a control sequence.
 func TestTableCellsContainNoColours(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.Dial()

@@ -477,7 +477,7 @@ func (a *partitionTest) checkOutcome() {
 	}
 }
 
-// checkRate checks that no more jobs with the rate limit have started in any second than the limit allows.
+// checkRate checks that the jobs with the rate limit started no faster than the limit allows in any second.
 func (a *partitionTest) checkRate(url string) {
 	var starts []int64
 	for line := range strings.Lines(pgserver.Query(a, url,

@@ -27,13 +27,13 @@ func (c *campaign) check() {
 		LastEvent int64 `json:"last_event"`
 	}
 	if err := c.get("status", testrig.Fields{}, &st); err != nil {
-		c.violation("unreachable", "%v", err)
+		c.recordViolation("unreachable", "%v", err)
 		return
 	}
 	c.events.finish(st.LastEvent)
-	jobs, err := c.list("")
+	jobs, err := c.listJobs("")
 	if err != nil {
-		c.violation("unreachable", "%v", err)
+		c.recordViolation("unreachable", "%v", err)
 		return
 	}
 	counted := map[string]int{}
@@ -42,7 +42,7 @@ func (c *campaign) check() {
 	}
 	for state, n := range st.Jobs {
 		if counted[state] != n {
-			c.violation("counts", "%d jobs are counted as %s, %d are listed", n, state, counted[state])
+			c.recordViolation("counts", "%d jobs are counted as %s, %d are listed", n, state, counted[state])
 		}
 	}
 	c.mu.Lock()
@@ -65,16 +65,16 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 		tag := jobs[i].Labels["tag"]
 		switch {
 		case entries[tag] == nil:
-			c.violation("invented", "job %s has the tag %q", jobs[i].ID, tag)
+			c.recordViolation("invented", "job %s has the tag %q", jobs[i].ID, tag)
 		case byTag[tag] != nil:
-			c.violation("doubled", "%s is stored as %s and as %s", tag, byTag[tag].ID, jobs[i].ID)
+			c.recordViolation("doubled", "%s is stored as %s and as %s", tag, byTag[tag].ID, jobs[i].ID)
 		}
 		byTag[tag] = &jobs[i]
 	}
 	notes := map[string][]ledgerNote{}
 	for _, d := range c.notesFrom(c.ledgerStart) {
 		if entries[d.tag] == nil {
-			c.violation("invented", "the ledger has %+v, which is not of this round", d)
+			c.recordViolation("invented", "the ledger has %+v, which is not of this round", d)
 			continue
 		}
 		notes[d.tag] = append(notes[d.tag], d)
@@ -85,13 +85,13 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 		j := byTag[tag]
 		switch {
 		case e.neverCommitted && (j != nil || len(notes[tag]) > 0):
-			c.violation("uncommitted", "%s was never committed: %+v, %+v", tag, j, notes[tag])
+			c.recordViolation("uncommitted", "%s was never committed: %+v, %+v", tag, j, notes[tag])
 		case j == nil && e.id != "" && !e.remove:
-			c.violation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
+			c.recordViolation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
 		case j != nil && e.id != "" && e.id != j.ID:
-			c.violation("doubled", "%s was acknowledged as %s and is stored as %s", tag, e.id, j.ID)
+			c.recordViolation("doubled", "%s was acknowledged as %s and is stored as %s", tag, e.id, j.ID)
 		case j != nil && e.removed && !e.revive:
-			c.violation("not removed", "%s (%s) is %s", tag, e.id, j.State)
+			c.recordViolation("not removed", "%s (%s) is %s", tag, e.id, j.State)
 		}
 		c.checkLedger(e, notes[tag])
 		if j != nil {
@@ -109,52 +109,57 @@ func (c *campaign) checkJobs(entries map[string]*trackedJob, jobs []campaignView
 			}
 		}
 		if stored > 0 && missing > 0 {
-			c.violation("batch", "of the %d jobs of %s %d are stored, %d are not", len(tags), name, stored, missing)
+			c.recordViolation("batch",
+				"of the %d jobs of %s %d are stored, %d are not", len(tags), name, stored, missing)
 		}
 	}
 }
 
-// checkLedger checks those promises about a job for which it needs only the ledger.
+// checkLedger checks the promises about a job that the notes in the ledger alone can show.
 func (c *campaign) checkLedger(e *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
 		if d.kind == 'X' {
-			c.violation("two trees", "%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid,
-				notes)
+			c.recordViolation("two trees",
+				"%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.shape, d.pid, notes)
 		}
 		if d.kind != 'S' {
 			continue
 		}
 		if startNotes[d.attempt] != 0 {
-			c.violation("untraced second start", "%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt,
-				startNotes[d.attempt], d.pid, notes)
+			c.recordViolation("untraced second start",
+				"%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, startNotes[d.attempt], d.pid,
+				notes)
 		}
 		startNotes[d.attempt] = d.pid
 		// tick is in seconds. The clock of the ledger has a resolution of 0.01 s, so allow a small difference.
 		const tick = 0.05
 		if e.endedAt > 0 && !e.revive && d.uptime > e.endedAt+tick {
-			c.violation("started after its end", "%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
+			c.recordViolation("started after its end",
+				"%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.endedAt, notes)
 		}
 		if e.heldAt > 0 && !e.revive && !e.release && d.uptime > e.heldAt+tick {
-			c.violation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAt, notes)
+			c.recordViolation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAt, notes)
 		}
 	}
 }
 
-// checkJob checks a job that the queue contains.
+// checkJob compares a job in the queue with its events, its notes and its expected output.
 func (c *campaign) checkJob(e *trackedJob, listed *campaignView, notes []ledgerNote) {
 	var j campaignView
 	if err := c.get("show", testrig.Fields{"id": listed.ID}, &j); err != nil {
-		c.violation("show", "%s (%s): %v", e.tag, listed.ID, err)
+		c.recordViolation("show", "%s (%s): %v", e.tag, listed.ID, err)
 		return
 	}
 	c.count("jobs " + j.State)
 	if eventEnds := c.events.countAttemptEnds(j.Seq); eventEnds != len(j.History) {
-		c.violation("events", "%s (%s) has %d attempts, events report the end of %d", e.tag, j.ID, len(j.History), eventEnds)
+		c.recordViolation("events",
+			"%s (%s) has %d attempts, events report the end of %d", e.tag, j.ID, len(j.History), eventEnds)
 	}
 	if fault := c.historyFault(e, &j, notes); fault != "" {
 		raw, _ := json.Marshal(j.History)
-		c.violation("history", "%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State,
+		c.recordViolation("history",
+			"%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State,
 			j.Attempts, j.Error, notes, raw)
 	}
 	if j.State == "completed" {
@@ -296,9 +301,9 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 	count, wrong := o.verdict()
 	switch {
 	case err != nil:
-		c.violation("output", "%s (%s): %v", e.tag, j.ID, err)
+		c.recordViolation("output", "%s (%s): %v", e.tag, j.ID, err)
 	case wrong != "":
-		c.violation("output", "%s (%s): %s", e.tag, j.ID, wrong)
+		c.recordViolation("output", "%s (%s): %s", e.tag, j.ID, wrong)
 	default:
 		c.count(count)
 	}
@@ -318,12 +323,12 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 		seen[j.Seq] = true
 		s := e.jobs[j.Seq]
 		if s == nil || s.state != j.State || s.removed {
-			c.violation("events", "job %s is %s, its events say %+v", j.ID, j.State, s)
+			c.recordViolation("events", "job %s is %s, its events say %+v", j.ID, j.State, s)
 		}
 	}
 	for seq, s := range e.jobs {
 		if !s.removed && !seen[seq] {
-			c.violation("events", "job %s is gone, its events say that it is %s", s.id, s.state)
+			c.recordViolation("events", "job %s is gone, its events say that it is %s", s.id, s.state)
 		}
 	}
 }
@@ -333,25 +338,25 @@ func (c *campaign) checkEventHistories(jobs []campaignView) {
 func (c *campaign) checkLeftovers() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.Path("runner/*/log-*")); len(logs) > 0 {
-		c.violation("spill left", "%v", logs)
+		c.recordViolation("spill left", "%v", logs)
 	}
 	if remaining := c.remainingProcesses(c.recordDir, false); len(remaining) > 0 {
-		c.violation("process left", "of jobs: %v", remaining)
+		c.recordViolation("process left", "of jobs: %v", remaining)
 	}
 	c.mu.Lock()
 	tags := slices.Collect(maps.Keys(c.jobs))
 	c.mu.Unlock()
 	for _, tag := range tags {
 		if c.lockHeld(tag) {
-			c.violation("process left", "of %s: its lock is held", tag)
+			c.recordViolation("process left", "of %s: its lock is held", tag)
 		}
 	}
 	c.stopService(false)
 	if remaining := c.remainingProcesses(c.Dir, true); len(remaining) > 0 {
-		c.violation("process left", "of the queue: %v", remaining)
+		c.recordViolation("process left", "of the queue: %v", remaining)
 	}
 	if dirs := c.runnerDirs(); len(dirs) > 0 {
-		c.violation("directory left", "%v", dirs)
+		c.recordViolation("directory left", "%v", dirs)
 	}
 	a := &campaignClient{c: c, name: "check"}
 	var d struct {
@@ -359,13 +364,13 @@ func (c *campaign) checkLeftovers() {
 	}
 	r := a.cli("doctor", "--verify", "--json")
 	if err := json.Unmarshal([]byte(r.Stdout), &d); err != nil {
-		c.violation("doctor", "%v: %s%s", err, r.Stdout, r.Stderr)
+		c.recordViolation("doctor", "%v: %s%s", err, r.Stdout, r.Stderr)
 	}
 	for _, f := range d.Findings {
 		// The campaign uses a small disk on purpose, so findings of `queuectl doctor` about the disk do not count as
 		// violations.
 		if f.Level == "failure" && f.Check != "disk" && !c.isCutOutput(f.Message) {
-			c.violation("doctor", "%s: %s", f.Check, f.Message)
+			c.recordViolation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
 }

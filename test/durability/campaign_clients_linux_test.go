@@ -48,18 +48,18 @@ var campaignVerbs = []struct {
 	{4, (*campaignClient).wait},
 	{6, (*campaignClient).logs},
 	{8, (*campaignClient).show},
-	{3, func(a *campaignClient) { a.read("list", testrig.Fields{"limit": 1 + a.rng.IntN(300)}) }},
-	{3, func(a *campaignClient) { a.read("status", testrig.Fields{}) }},
-	{2, func(a *campaignClient) { a.read("worker.list", testrig.Fields{}) }},
-	{1, func(a *campaignClient) { a.read("config.list", testrig.Fields{}) }},
-	{1, func(a *campaignClient) { a.read("dlq.list", testrig.Fields{}) }},
+	{3, func(a *campaignClient) { a.callReadOnly("list", testrig.Fields{"limit": 1 + a.rng.IntN(300)}) }},
+	{3, func(a *campaignClient) { a.callReadOnly("status", testrig.Fields{}) }},
+	{2, func(a *campaignClient) { a.callReadOnly("worker.list", testrig.Fields{}) }},
+	{1, func(a *campaignClient) { a.callReadOnly("config.list", testrig.Fields{}) }},
+	{1, func(a *campaignClient) { a.callReadOnly("dlq.list", testrig.Fields{}) }},
 	{2, (*campaignClient).changeSetting},
 	{2, (*campaignClient).changeWorkerCount},
 	{1, (*campaignClient).drain},
 	{1, func(a *campaignClient) { a.call("reload", testrig.Fields{}, 0) }},
 	{1, (*campaignClient).doctor},
 	{1, (*campaignClient).backup},
-	{5, (*campaignClient).byCLI},
+	{5, (*campaignClient).runRandomCommand},
 }
 
 // run performs random operations until ctx ends.
@@ -118,7 +118,7 @@ func (a *campaignClient) stream(method string, params any, wait time.Duration,
 	case got.Error != nil:
 		a.c.count("refused " + got.Error.Data.Code)
 		if !slices.Contains(expectedErrors, got.Error.Data.Code) {
-			a.c.violation("answer", "%s %s: %+v", method, shortJSON(params), *got.Error)
+			a.c.recordViolation("answer", "%s %s: %+v", method, shortJSON(params), *got.Error)
 		}
 	default:
 		a.c.count("ops " + method)
@@ -133,7 +133,7 @@ func (c *campaign) recordLatency(method string, latency, wait time.Duration) {
 	c.slowest[method] = max(c.slowest[method], latency-wait)
 	c.mu.Unlock()
 	if latency > wait+answerBound {
-		c.violation("slow", "%s took %v", method, latency.Round(time.Millisecond))
+		c.recordViolation("slow", "%s took %v", method, latency.Round(time.Millisecond))
 	}
 }
 
@@ -172,12 +172,12 @@ func (c *campaign) backlogFull() bool {
 	return c.get("status", testrig.Fields{}, &st) == nil && st.Jobs["pending"]+st.Jobs["failed"] > 60
 }
 
-// maxResends is the maximum number of times that a client sends a request with an idempotency key if it gets no
+// maxResends is how often a client sends the same request with an idempotency key, before it stops waiting for a
 // reply.
 const maxResends = 40
 
-// callUntilReply sends a request with an idempotency key again until it gets a reply. An error counts as a
-// reply only if the service cannot have executed an earlier copy of the request.
+// callUntilReply repeats a request with an idempotency key until it gets a reply. An error counts as a reply only
+// if the service cannot have executed an earlier copy. ok means success.
 func (a *campaignClient) callUntilReply(method string, params testrig.Fields) (got testrig.WireMessage, ok bool) {
 	lost := false
 	for range maxResends {
@@ -204,7 +204,7 @@ func (a *campaignClient) enqueue() {
 		return
 	}
 	e := a.newJob()
-	params := a.c.params(&e.campaignJob)
+	params := a.c.enqueueParams(&e.campaignJob)
 	params["key"] = "key-" + e.tag
 	got, ok := a.callUntilReply("enqueue", params)
 	if !ok {
@@ -215,7 +215,7 @@ func (a *campaignClient) enqueue() {
 		Duplicate bool
 	}
 	if err := json.Unmarshal(got.Result, &ack); err != nil || ack.ID == "" {
-		a.c.violation("answer", "enqueue: %s, %v", got.Result, err)
+		a.c.recordViolation("answer", "enqueue: %s, %v", got.Result, err)
 		return
 	}
 	if ack.Duplicate {
@@ -229,9 +229,9 @@ func (a *campaignClient) enqueueByCLI() {
 		return
 	}
 	e := a.newJob()
-	raw, err := json.Marshal(a.c.params(&e.campaignJob))
+	raw, err := json.Marshal(a.c.enqueueParams(&e.campaignJob))
 	if err != nil {
-		a.c.violation("test", "%v", err)
+		a.c.recordViolation("test", "%v", err)
 		return
 	}
 	if r := a.cli("enqueue", "-q", string(raw)); r.Code == 0 {
@@ -251,7 +251,7 @@ func (a *campaignClient) batch() {
 		for range 1 + a.rng.IntN(8) {
 			e := a.newJob()
 			all = append(all, e)
-			jobs = append(jobs, a.c.params(&e.campaignJob))
+			jobs = append(jobs, a.c.enqueueParams(&e.campaignJob))
 		}
 		return jobs
 	}
@@ -293,7 +293,7 @@ func (a *campaignClient) batch() {
 		return
 	}
 	if ids = append(ids, idsIn(got.Result)...); len(ids) != len(all) {
-		a.c.violation("answer", "a batch of %d jobs got %d ids: %s", len(all), len(ids), got.Result)
+		a.c.recordViolation("answer", "a batch of %d jobs got %d ids: %s", len(all), len(ids), got.Result)
 		return
 	}
 	a.c.recordAcknowledged(all, ids)
@@ -373,7 +373,7 @@ func (a *campaignClient) applyToJobs(verb string) {
 		Refused []struct{ ID, Code, Message string }
 	}
 	if err := json.Unmarshal(got.Result, &verdict); err != nil {
-		a.c.violation("answer", "%s: %s, %v", method, got.Result, err)
+		a.c.recordViolation("answer", "%s: %s, %v", method, got.Result, err)
 	}
 	for _, e := range list {
 		if slices.Contains(verdict.Done, e.id) {
@@ -386,7 +386,7 @@ func (a *campaignClient) applyToJobs(verb string) {
 		switch {
 		case verb == "edit" && strings.Contains(r.Message, "the job has already made"):
 		case i < 0 || !slices.Contains(expectedErrors, r.Code):
-			a.c.violation("answer", "%s: %+v", method, r)
+			a.c.recordViolation("answer", "%s: %+v", method, r)
 		case r.Code == "not_found":
 			a.c.recordNotFound(list[i], method+": "+r.Message)
 		}
@@ -415,7 +415,7 @@ func (c *campaign) recordNotFound(e *trackedJob, message string) {
 	removing := c.requestsForLocked(e).remove
 	c.mu.Unlock()
 	if !removing {
-		c.violation("lost", "%s (%s): %s", e.id, e.tag, message)
+		c.recordViolation("lost", "%s (%s): %s", e.id, e.tag, message)
 	}
 }
 
@@ -479,11 +479,11 @@ func (a *campaignClient) cli(args ...string) testrig.Result {
 	a.c.recordLatency("cli "+args[0], time.Since(started), 0)
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
-		a.c.violation("test", "queuectl %s: %v", args[0], err)
+		a.c.recordViolation("test", "queuectl %s: %v", args[0], err)
 	}
 	r := testrig.Result{Stdout: out.String(), Stderr: errs.String(), Code: cmd.ProcessState.ExitCode()}
 	if r.Code == 2 || strings.Contains(r.Stderr, "panic") || strings.Contains(r.Stderr, "internal") {
-		a.c.violation("answer", "queuectl %s: exit code %d, %s", shortJSON(args), r.Code, r.Stderr)
+		a.c.recordViolation("answer", "queuectl %s: exit code %d, %s", shortJSON(args), r.Code, r.Stderr)
 	}
 	return r
 }

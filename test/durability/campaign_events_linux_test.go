@@ -83,7 +83,7 @@ func (e *campaignEvents) run() {
 		case isDialError(err):
 			time.Sleep(5 * time.Millisecond) // try again, because no service may be running at the moment
 		case err == nil && got.Error != nil && got.Error.Data.Code != "unavailable":
-			e.c.violation("events", "since %d: %+v", since, *got.Error)
+			e.c.recordViolation("events", "since %d: %+v", since, *got.Error)
 			time.Sleep(100 * time.Millisecond) // wait, because the service may return the same error again
 		}
 	}
@@ -93,14 +93,14 @@ func (e *campaignEvents) run() {
 func (e *campaignEvents) record(raw json.RawMessage) {
 	var p struct{ Value campaignEvent }
 	if err := json.Unmarshal(raw, &p); err != nil {
-		e.c.violation("events", "%s: %v", raw, err)
+		e.c.recordViolation("events", "%s: %v", raw, err)
 		return
 	}
 	v := p.Value
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if v.Seq <= e.lastSeq {
-		e.c.violation("events", "number %d came after %d", v.Seq, e.lastSeq)
+		e.c.recordViolation("events", "number %d came after %d", v.Seq, e.lastSeq)
 	}
 	e.lastSeq = v.Seq
 	e.receivedSeqs = append(e.receivedSeqs, v.Seq)
@@ -112,12 +112,12 @@ func (e *campaignEvents) record(raw json.RawMessage) {
 		s = &eventHistory{id: v.ID}
 		e.jobs[v.JobSeq] = s
 		if v.Event != "enqueued" {
-			e.c.violation("events", "job %s begins with %+v", v.ID, v)
+			e.c.recordViolation("events", "job %s begins with %+v", v.ID, v)
 		}
 	}
 	s.events = append(s.events, v)
 	if fault := s.apply(v); fault != "" {
-		e.c.violation("events", "job %s: %s: %+v", s.id, fault, s.events)
+		e.c.recordViolation("events", "job %s: %s: %+v", s.id, fault, s.events)
 	}
 }
 
@@ -178,7 +178,7 @@ func (e *campaignEvents) finish(number int64) {
 	for n := e.firstSeq; n <= number; n++ {
 		_, inPlain := slices.BinarySearch(plain, n)
 		if _, inAudit := slices.BinarySearch(audited, n); !inAudit && !inPlain {
-			e.c.violation("events", "there is no number %d, of %d to %d", n, e.firstSeq, number)
+			e.c.recordViolation("events", "there is no number %d, of %d to %d", n, e.firstSeq, number)
 		}
 	}
 	for deadline := time.Now().Add(10 * time.Second); len(plain) > 0 &&
@@ -195,7 +195,8 @@ func (e *campaignEvents) finish(number int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if got := e.receivedSeqs[:min(len(e.receivedSeqs), len(plain))]; !slices.Equal(got, plain) {
-		e.c.violation("events", "%d were received, %d are stored since %d", len(e.receivedSeqs), len(plain), e.firstSeq)
+		e.c.recordViolation("events",
+			"%d were received, %d are stored since %d", len(e.receivedSeqs), len(plain), e.firstSeq)
 	}
 }
 
@@ -205,14 +206,14 @@ func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
 	got, err := a.Request("events", testrig.Fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
 		var p struct{ Value campaignEvent }
-		json.Unmarshal(raw, &p) // if an event is malformed, its number stays 0, and finish reports a gap
+		json.Unmarshal(raw, &p) // the number of a malformed event stays 0, so the method finish reports a gap
 		list = append(list, p.Value.Seq)
 	})
 	if a.Conn != nil {
 		a.Conn.Close()
 	}
 	if err != nil || got.Error != nil {
-		c.violation("events", "since %d: %v, %+v", first-1, err, got.Error)
+		c.recordViolation("events", "since %d: %v, %+v", first-1, err, got.Error)
 	}
 	return list
 }

@@ -55,7 +55,7 @@ func (c *campaign) startService(flags ...string) {
 		s.cmd.Wait()
 		close(s.done)
 		if !s.endRequested.Load() {
-			c.violation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.tail())
+			c.recordViolation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.tail())
 		}
 	}()
 	ready := func() bool {
@@ -73,7 +73,7 @@ func (c *campaign) startService(flags ...string) {
 			s.endRequested.Store(true)
 			s.cmd.Process.Signal(syscall.SIGABRT)
 			<-s.done
-			c.violation("start", "not ready after %v\n%s", elapsed, s.tail())
+			c.recordViolation("start", "not ready after %v\n%s", elapsed, s.tail())
 			return
 		}
 	}
@@ -86,8 +86,8 @@ func (c *campaign) startService(flags ...string) {
 	c.startTimes = append(c.startTimes, elapsed)
 	c.mu.Unlock()
 	if elapsed-stalls > readyBound {
-		c.violation("start", "ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls,
-			s.tail())
+		c.recordViolation("start",
+			"ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls, s.tail())
 	}
 }
 
@@ -139,7 +139,7 @@ func (c *campaign) stopService(keep bool) {
 		bound = 5 * time.Second
 		out, err := c.command("service", "stop", "--keep-jobs").CombinedOutput()
 		if err != nil && !c.diskFull.Load() {
-			c.violation("stop", "service stop --keep-jobs: %v, %s", err, out)
+			c.recordViolation("stop", "service stop --keep-jobs: %v, %s", err, out)
 		}
 	}
 	if !keep {
@@ -154,11 +154,11 @@ func (c *campaign) stopService(keep bool) {
 	case <-time.After(bound):
 		s.cmd.Process.Signal(syscall.SIGABRT)
 		<-s.done
-		c.violation("stop", "not stopped after %v\n%s", time.Since(started), s.tail())
+		c.recordViolation("stop", "not stopped after %v\n%s", time.Since(started), s.tail())
 		return
 	}
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
-		c.violation("stop", "%v\n%s", s.cmd.ProcessState, s.tail())
+		c.recordViolation("stop", "%v\n%s", s.cmd.ProcessState, s.tail())
 	}
 }
 
@@ -214,8 +214,8 @@ var campaignFaults = []campaignFault{
 	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killAndStartService() }},
 	{6, "fill-disk", (*faultInjector).fillDisk},
 	{6, "fill-quota", (*faultInjector).fillQuota},
-	{8, "damage-living", (*faultInjector).damageLiving},
-	{6, "damage-dead", (*faultInjector).damageDead},
+	{8, "damage-living", (*faultInjector).damageLiveRunner},
+	{6, "damage-dead", (*faultInjector).damageDeadRunners},
 	{3, "cut-output", (*faultInjector).cutOutput},
 	{5, "stop-keep", func(f *faultInjector) { f.stopService(true); f.pause(500); f.startService() }},
 	{4, "stop", func(f *faultInjector) { f.stopService(false); f.pause(300); f.startService() }},
@@ -377,7 +377,7 @@ func (f *faultInjector) fillQuota() {
 	}
 	if f.get("enqueue", testrig.Fields{"command": "true", "stdin": strings.Repeat("x", 200<<10)},
 		new(json.RawMessage)) == nil {
-		f.violation("quota", "a job of 200 KiB was taken, and %d bytes are allowed", quota)
+		f.recordViolation("quota", "a job of 200 KiB was taken, and %d bytes are allowed", quota)
 	}
 	f.pause(4000)
 	if set(0) != nil {
@@ -434,8 +434,8 @@ func (f *faultInjector) damage(dir string) string {
 	return part
 }
 
-// damageLiving damages the directory of a running runner. Then it may kill the runner, the service or both.
-func (f *faultInjector) damageLiving() {
+// damageLiveRunner damages the directory of a running runner. Then it may kill the runner, the service or both.
+func (f *faultInjector) damageLiveRunner() {
 	f.runnerFaulted.Store(true)
 	dirs := f.runnerDirs()
 	if len(dirs) == 0 {
@@ -459,9 +459,9 @@ func (f *faultInjector) damageLiving() {
 	}
 }
 
-// damageDead kills the service and the runners, damages the directories of the runners, and starts the next
+// damageDeadRunners kills the service and the runners, damages the directories of the runners, and starts the next
 // service.
-func (f *faultInjector) damageDead() {
+func (f *faultInjector) damageDeadRunners() {
 	f.runnerFaulted.Store(true)
 	f.killService()
 	for _, pid := range f.RunnerPids() {

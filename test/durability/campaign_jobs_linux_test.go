@@ -126,8 +126,8 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 	return j
 }
 
-// params returns the parameters of the request that enqueues the job.
-func (c *campaign) params(j *campaignJob) testrig.Fields {
+// enqueueParams returns the parameters of the request that enqueues the job.
+func (c *campaign) enqueueParams(j *campaignJob) testrig.Fields {
 	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.size), strconv.Itoa(j.offset),
 		strconv.FormatFloat(j.seconds, 'f', -1, 64), strconv.Itoa(j.failCount), strconv.Itoa(j.code), j.shape}
 	p := testrig.Fields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir,

@@ -84,7 +84,7 @@ type campaign struct {
 	jobs            map[string]*trackedJob   // jobs of this round, by tag; guarded by mu
 	groups          map[string]*requests     // requests about whole groups; guarded by mu
 	recent          []*trackedJob            // acknowledged jobs, newest last; guarded by mu
-	batches         map[string][]string      // by batch, the tags of its jobs once its commit was sent; guarded by mu
+	batches         map[string][]string      // tags of the jobs of each batch whose commit was sent; guarded by mu
 	cutOutputs      map[string]bool          // numbers of jobs with a truncated output; guarded by mu
 	counts          map[string]int           // numbers of operations and faults, by kind; guarded by mu
 	slowest         map[string]time.Duration // longest time to a reply, by verb; guarded by mu
@@ -98,7 +98,7 @@ type campaign struct {
 }
 
 // requests records which kinds of requests clients have sent about a job or a group. Clients record a request
-// before they send it, so the history of a job shows the effects of no other kinds.
+// before they send it. So every effect in a job's history has a recorded kind of request.
 type requests struct {
 	remove, revive, release, kill, edit, cancel, requeue bool
 }
@@ -223,7 +223,7 @@ func (c *campaign) quiesce() {
 			return
 		}
 		if time.Now().After(deadline) {
-			c.violation("unrest", "%v after the last fault: %s\n%s", settleBound, open, c.describeUnfinished())
+			c.recordViolation("unrest", "%v after the last fault: %s\n%s", settleBound, open, c.describeUnfinished())
 			return
 		}
 	}
@@ -251,7 +251,7 @@ func (c *campaign) unfinished() string {
 func (c *campaign) describeUnfinished() string {
 	var text strings.Builder
 	for _, state := range []string{"processing", "pending", "failed"} {
-		jobs, err := c.list(state)
+		jobs, err := c.listJobs(state)
 		fmt.Fprintf(&text, "%s: %d, %v\n", state, len(jobs), err)
 		for i, j := range jobs {
 			if i == 5 {
@@ -272,7 +272,7 @@ func (c *campaign) clear() {
 	c.Helper()
 	c.startService()
 	if a := c.mustRequest("clear", testrig.Fields{"yes": true}); a.Error != nil {
-		c.violation("clear", "%+v", *a.Error)
+		c.recordViolation("clear", "%+v", *a.Error)
 	}
 	info, err := os.Stat(filepath.Join(c.recordDir, "ledger"))
 	if err != nil {
@@ -311,8 +311,8 @@ func (c *campaign) count(name string) {
 // maxReported is the maximum number of violations of one kind that are reported in full.
 const maxReported = 8
 
-// violation records that the queue broke a promise of the given kind.
-func (c *campaign) violation(kind, format string, args ...any) {
+// recordViolation records that the queue broke a promise of the given kind.
+func (c *campaign) recordViolation(kind, format string, args ...any) {
 	c.mu.Lock()
 	c.violations[kind]++
 	n := c.violations[kind]

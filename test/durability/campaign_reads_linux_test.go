@@ -36,7 +36,7 @@ func (c *campaign) mustRequest(method string, params any) (got testrig.WireMessa
 			return got
 		}
 	}
-	c.violation("unreachable", "%s: %v, %+v", method, err, got.Error)
+	c.recordViolation("unreachable", "%s: %v, %+v", method, err, got.Error)
 	return got
 }
 
@@ -75,8 +75,8 @@ type campaignView struct {
 	} `json:"history"`
 }
 
-// list returns all jobs of a state, or all jobs if state is "".
-func (c *campaign) list(state string) (jobs []campaignView, err error) {
+// listJobs returns all jobs of a state, or all jobs if state is "".
+func (c *campaign) listJobs(state string) (jobs []campaignView, err error) {
 	params := testrig.Fields{"limit": 500}
 	if state != "" {
 		params["state"] = state
@@ -97,8 +97,10 @@ func (c *campaign) list(state string) (jobs []campaignView, err error) {
 	}
 }
 
-// read sends a request that changes nothing.
-func (a *campaignClient) read(method string, params testrig.Fields) { a.call(method, params, 0) }
+// callReadOnly sends a request that changes nothing.
+func (a *campaignClient) callReadOnly(method string, params testrig.Fields) {
+	a.call(method, params, 0)
+}
 
 // wait sends a request that waits for some jobs for a limited time.
 func (a *campaignClient) wait() {
@@ -157,7 +159,7 @@ func (a *campaignClient) show() {
 			return v, false
 		}
 		if err := json.Unmarshal(got.Result, &v); err != nil || v.Labels["tag"] != e.tag {
-			a.c.violation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, shortJSON(got.Result))
+			a.c.recordViolation("answer", "show %s (%s): %v, %s", e.id, e.tag, err, shortJSON(got.Result))
 			return v, false
 		}
 		return v, true
@@ -168,7 +170,7 @@ func (a *campaignClient) show() {
 	}
 	held := a.c.lockHeld(e.tag)
 	if after, ok := fetch(); held && ok && after.State == before.State && len(after.History) == len(before.History) {
-		a.c.violation("tree of an ended job", "%s (%s) is %s, and its lock is held", e.id, e.tag, after.State)
+		a.c.recordViolation("tree of an ended job", "%s (%s) is %s, and its lock is held", e.id, e.tag, after.State)
 	}
 }
 
@@ -241,12 +243,12 @@ func (a *campaignClient) doctor() {
 		Findings []struct{ Check, Level, Message string }
 	}
 	if err := json.Unmarshal(got.Result, &d); err != nil {
-		a.c.violation("answer", "doctor: %v", err)
+		a.c.recordViolation("answer", "doctor: %v", err)
 	}
 	for _, f := range d.Findings {
 		if f.Level == "failure" && (f.Check == "counters" || f.Check == "rows" || f.Check == "integrity" ||
 			f.Check == "indexes") {
-			a.c.violation("doctor", "%s: %s", f.Check, f.Message)
+			a.c.recordViolation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
 }
@@ -261,18 +263,18 @@ func (a *campaignClient) backup() {
 	}
 	db, err := sql.Open("sqlite", "file:"+file+"?mode=ro")
 	if err != nil {
-		a.c.violation("test", "%v", err)
+		a.c.recordViolation("test", "%v", err)
 		return
 	}
 	defer db.Close()
 	var integrity string
 	if err := db.QueryRow("PRAGMA integrity_check").Scan(&integrity); err != nil || integrity != "ok" {
-		a.c.violation("backup", "%s, %v", integrity, err)
+		a.c.recordViolation("backup", "%s, %v", integrity, err)
 	}
 }
 
-// byCLI runs a random command of queuectl.
-func (a *campaignClient) byCLI() {
+// runRandomCommand runs a random command of queuectl.
+func (a *campaignClient) runRandomCommand() {
 	list := a.pick()
 	if len(list) == 0 {
 		return

@@ -29,8 +29,8 @@ type record struct {
 	data   []byte
 }
 
-// records reads the log of the disk.
-func records(d *testrig.Disk) (list []record) {
+// readRecords reads the log of the disk.
+func readRecords(d *testrig.Disk) (list []record) {
 	d.Helper()
 	raw, err := os.ReadFile(d.Path("log"))
 	if err != nil {

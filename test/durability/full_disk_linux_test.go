@@ -81,7 +81,7 @@ func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	return nil
 }
 
-// fillWholeDisk fills a disk to the last byte with one file.
+// fillWholeDisk fills a disk to the last byte with one file, which it returns.
 func fillWholeDisk(t *testing.T, disk string) *os.File {
 	t.Helper()
 	f, err := os.Create(filepath.Join(disk, "filler"))
@@ -171,7 +171,7 @@ func TestStartWaitsForSpace(t *testing.T) {
 }
 
 // startWithoutWaiting starts a service without waiting until it is ready. It stops the service at the end of the
-// test. If the service ends before that, ended is closed.
+// test. If the service ends earlier, ended is closed. errs receives stderr.
 func startWithoutWaiting(q *testrig.Queue) (ended <-chan struct{}, errs *testrig.LockedBuffer) {
 	q.Helper()
 	cmd, errs := q.Command("serve", "--workers", "1"), &testrig.LockedBuffer{}

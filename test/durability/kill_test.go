@@ -25,7 +25,7 @@ type killLoad struct {
 	*testrig.Rig
 	kills        map[string]int  // number of kills, by failpoint
 	adoptedCount int             // number of times that a new service found a running long job with its pid
-	starts       []time.Duration // times until a new service was ready
+	startTimes   []time.Duration // times until a new service was ready
 	stop         atomic.Bool
 	clients      sync.WaitGroup
 	failures     chan error
@@ -82,7 +82,7 @@ func serviceKilled(t *testing.T, kills int, store string) {
 	}
 	l.checkNothingLeft()
 	var slowest time.Duration
-	for _, s := range l.starts {
+	for _, s := range l.startTimes {
 		slowest = max(slowest, s)
 	}
 	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted "+
@@ -90,8 +90,8 @@ func serviceKilled(t *testing.T, kills int, store string) {
 		l.kills, len(l.AckedJobs), l.Resent, l.Duplicates, l.adoptedCount, slowest.Round(time.Millisecond))
 }
 
-// failpointBelow returns a failpoint other than "commit" at which fewer than want services were killed, or ""
-// if none exists.
+// failpointBelow returns a failpoint at which the service was killed fewer than want times, or "". It ignores the
+// failpoint "commit".
 func (l *killLoad) failpointBelow(want int) string {
 	for _, name := range killCycle {
 		if name != "" && name != "commit" && l.kills[name] < want {
@@ -167,7 +167,7 @@ func (l *killLoad) killOnce(failpoint string, n int) {
 		l.kills[failpoint]++
 		return
 	}
-	l.starts = append(l.starts, time.Since(started))
+	l.startTimes = append(l.startTimes, time.Since(started))
 	l.checkAdopted(before)
 	if failpoint == "" {
 		time.Sleep(time.Duration(5+37*n%140) * time.Millisecond) // the time of the kill differs from round to round

@@ -42,8 +42,8 @@ type workload struct {
 	mu            sync.Mutex
 	sentPositions map[string]int64 // by job id, the log position before the job was requested; guarded by mu
 	promises      []promise        // guarded by mu
-	first         int64            // log position when the service was started
-	last          int64            // log position when the service was killed
+	startPosition int64            // log position when the service was started
+	killPosition  int64            // log position when the service was killed
 }
 
 // recordSent records that jobs are about to be enqueued.
@@ -79,14 +79,14 @@ func runWorkload(t testing.TB, bin string, env ...string) *workload {
 	}
 	q := &testrig.Queue{TB: t, Bin: bin, Dir: w.Path("disk"), Env: env, ServiceLog: &testrig.LockedBuffer{}}
 	defer func() {
-		w.last = logPosition(w.Disk)
+		w.killPosition = logPosition(w.Disk)
 		q.Kill()
 		q.KillRunners()
 		if err := testrig.Unmount(w.Path("disk")); err != nil {
 			t.Error(err)
 		}
 	}()
-	w.first = logPosition(w.Disk)
+	w.startPosition = logPosition(w.Disk)
 	q.Start("--workers", strconv.Itoa(cutWorkers))
 	var clients sync.WaitGroup
 	for i := range cutClients {
@@ -126,18 +126,18 @@ func (w *workload) sendJob(a *testrig.Requester, id string, kind int) error {
 		spec["command"], spec["delay"] = "true", "1h"
 	}
 	w.recordSent(id)
-	if err := mustSucceed(a, "enqueue", spec); err != nil {
+	if err := sendRequest(a, "enqueue", spec); err != nil {
 		return err
 	}
 	w.recordReply(id, "", "")
 	switch {
 	case kind < 7:
-		if err := mustSucceed(a, "wait", testrig.Fields{"id": id}); err != nil {
+		if err := sendRequest(a, "wait", testrig.Fields{"id": id}); err != nil {
 			return err
 		}
 		w.recordReply(id, "completed", output)
 	case kind == 8:
-		if err := mustSucceed(a, "cancel", testrig.Fields{"id": id}); err != nil {
+		if err := sendRequest(a, "cancel", testrig.Fields{"id": id}); err != nil {
 			return err
 		}
 		w.recordReply(id, "cancelled", "")
@@ -154,7 +154,7 @@ func (w *workload) useBatch(a *testrig.Requester, id string) error {
 		jobs = append(jobs, testrig.Fields{"id": ids[k], "argv": []string{"true"}, "delay": "1h"})
 	}
 	w.recordSent(ids...)
-	if err := mustSucceed(a, "enqueue.batch", testrig.Fields{"jobs": jobs, "commit": true}); err != nil {
+	if err := sendRequest(a, "enqueue.batch", testrig.Fields{"jobs": jobs, "commit": true}); err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -163,8 +163,8 @@ func (w *workload) useBatch(a *testrig.Requester, id string) error {
 	return nil
 }
 
-// mustSucceed sends a request. It returns an error if the request fails or the service refuses it.
-func mustSucceed(a *testrig.Requester, method string, params any) error {
+// sendRequest sends a request. It returns an error if the request fails or the service refuses it.
+func sendRequest(a *testrig.Requester, method string, params any) error {
 	got, err := a.Request(method, params, func(json.RawMessage) {})
 	if err == nil && got.Error != nil {
 		err = fmt.Errorf("%+v", *got.Error)
@@ -194,7 +194,7 @@ type cut struct {
 // chooseCuts chooses n power cuts, ordered by position. One third are spread over all writes. The rest are at an
 // acknowledgement or a few writes after it, because a missing fsync loses data there.
 func (w *workload) chooseCuts(n int, rng *rand.Rand) (list []cut) {
-	records := records(w.Disk)
+	records := readRecords(w.Disk)
 	spread := func(at int64) int64 { // returns the end of a record, one of the four after the position at
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
 		return records[min(i+rng.IntN(4), len(records)-1)].end
@@ -204,7 +204,7 @@ func (w *workload) chooseCuts(n int, rng *rand.Rand) (list []cut) {
 		acknowledged := w.promises[rng.IntN(len(w.promises))].position
 		switch rng.IntN(3) {
 		case 0:
-			c.position = spread(w.first + rng.Int64N(w.last-w.first))
+			c.position = spread(w.startPosition + rng.Int64N(w.killPosition-w.startPosition))
 		case 1:
 			c.position = acknowledged
 		default:
@@ -332,7 +332,7 @@ func checkIntegrity(q *testrig.Queue) (verdict string) {
 // cutAll simulates n power cuts of a workload. It stops early when the function enough returns true for a cut.
 func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, verdict) bool) {
 	w.Helper()
-	cutter := &cutter{records: records(w.Disk), durable: slices.Clone(w.InitialContent)}
+	cutter := &cutter{records: readRecords(w.Disk), durable: slices.Clone(w.InitialContent)}
 	for i, c := range w.chooseCuts(n, rng) {
 		// Give each image a new name, because another mount namespace may still mount the previous image.
 		image := w.Path(fmt.Sprintf("cut.img.%d", i))
@@ -381,12 +381,13 @@ func TestPowerCut(t *testing.T) {
 		w := runWorkload(t, bin)
 		w.cutAll(bin, min(remaining, cutsPerRun), rng, func(c cut, v verdict) bool {
 			if len(v.brokenPromises)+len(v.wrong) > 0 {
-				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.first, w.last, c.kind, c.seed,
-					firstItems(v.brokenPromises), firstItems(v.wrong))
+				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.position, w.startPosition,
+					w.killPosition, c.kind, c.seed, firstItems(v.brokenPromises), firstItems(v.wrong))
 			}
 			return false
 		})
-		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.promises), len(w.sentPositions), len(records(w.Disk)))
+		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.promises), len(w.sentPositions),
+			len(readRecords(w.Disk)))
 		w.Close()
 	}
 }

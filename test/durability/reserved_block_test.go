@@ -21,6 +21,7 @@ import (
 func TestPrefetchedBlockIsInterrupted(t *testing.T) {
 	testrig.SkipIfShort(t)
 	counts := map[string]int{}
+	// Each function returns the number of reserved jobs that it interrupted.
 	for name, hit := range map[string]func(*reservedBlock) int{
 		"cancel": (*reservedBlock).cancelReserved, "stop": (*reservedBlock).stopWorkers,
 		"expiry": (*reservedBlock).expireReserved,
@@ -66,9 +67,9 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 // release lets the runner read all START frames.
 func (b *reservedBlock) release() { b.WriteFile("go", "") }
 
-// reserve enqueues the jobs in before, and 64 more jobs whose parameters edit may change. If hold is true, the
-// runner delays their START frames. reserve repeats this until at least 32 jobs are reserved: the runner has
-// received them but not started them.
+// reserve enqueues the jobs in the parameter before, and 64 jobs whose parameters the function edit may change. If
+// hold is true, the runner delays their START frames. reserve repeats this until at least 32 jobs are reserved: the
+// runner has received but not started them.
 func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
@@ -98,8 +99,8 @@ func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...
 	b.Fatalf("the largest block had %d jobs, want at least 32", b.reservedCount)
 }
 
-// unchanged is a function for reserve that changes no parameters.
-func unchanged(map[string]any) {}
+// changeNothing changes no parameters. Pass it to the method reserve as the parameter edit.
+func changeNothing(map[string]any) {}
 
 // checkRanOnce checks that every job of the block has run once. It returns the number of jobs that were
 // reserved.
@@ -120,7 +121,7 @@ func (b *reservedBlock) checkRanOnce() int {
 // cancelReserved cancels the jobs of a block. It returns the number of reserved jobs that never started.
 func (b *reservedBlock) cancelReserved() int {
 	b.Helper()
-	b.reserve(true, unchanged)
+	b.reserve(true, changeNothing)
 	w := b.Dial()
 	for n, id := range b.ids {
 		fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%d,"method":"cancel","params":{"ids":[%q]}}`+"\n", n, id)
@@ -155,7 +156,7 @@ func (b *reservedBlock) cancelReserved() int {
 // stopWorkers stops the workers while the runner holds a block.
 func (b *reservedBlock) stopWorkers() int {
 	b.Helper()
-	b.reserve(true, unchanged)
+	b.reserve(true, changeNothing)
 	stopped := make(chan testrig.WireMessage, 1)
 	w := b.Dial()
 	go func() { // this goroutine ends when the reply has arrived
@@ -225,7 +226,7 @@ func (b *reservedBlock) restart() {
 // killWhileHeld kills the service while the runner delays the START frames of the block.
 func (b *reservedBlock) killWhileHeld() int {
 	b.Helper()
-	b.reserve(true, unchanged)
+	b.reserve(true, changeNothing)
 	b.restart()
 	b.release()
 	return b.checkRanOnce()
@@ -238,7 +239,7 @@ func (b *reservedBlock) killWhileWaiting() int {
 	for range 4 {
 		busy = append(busy, map[string]any{"argv": []string{testrig.ToolPath("sleep"), "1"}, "priority": 10})
 	}
-	b.reserve(false, unchanged, busy...)
+	b.reserve(false, changeNothing, busy...)
 	b.restart()
 	return min(b.checkRanOnce(), len(b.ids))
 }

@@ -68,7 +68,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 }
 
 // While the PostgreSQL server is down, running jobs continue, and clients get an error in time. When the server
-// is back, the queue works again. A second service with the same node name is refused, before and after that.
+// is back, the queue works again. A second service with the same node name cannot start, before or after the outage.
 func TestDatabaseServerAway(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()

@@ -75,7 +75,7 @@ func (zeroReader) Read(p []byte) (int, error) {
 
 var backgroundCmds []*exec.Cmd // processes that run in the background
 
-// execute runs a command for the interpreter, except builtin commands.
+// execute runs a command that is not a builtin of the interpreter.
 func execute(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
 	c := &call{args: args[1:], dir: h.Dir, stdin: h.Stdin, stdout: h.Stdout, stderr: h.Stderr}
@@ -86,15 +86,15 @@ func execute(ctx context.Context, args []string) error {
 		}
 		return true
 	})
-	return status(c.execute(args[0]))
+	return exitCodeError(c.execute(args[0]))
 }
 
 // lastLongExitCode is the last exit code that does not fit into 8 bits. The interpreter reports such a code as
 // 255.
 var lastLongExitCode int
 
-// status returns the error with which a command reports its exit code to the interpreter.
-func status(code int) error {
+// exitCodeError returns the error that reports an exit code to the interpreter.
+func exitCodeError(code int) error {
 	switch {
 	case code == 0:
 		return nil
@@ -186,7 +186,7 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 	return cmd, 0
 }
 
-// heldVariable is the environment variable that contains the handle of the file that the program hold has
+// heldVariable is the environment variable that contains the handle of the file that the program named hold has
 // opened.
 const heldVariable = "QUEUECTL_TEST_HELD"
 

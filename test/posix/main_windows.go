@@ -1,6 +1,6 @@
 // Command sh provides the parts of a POSIX system that the jobs of the tests need on Windows: a shell and a few
-// programs. The name under which it is called selects the program, as in busybox. With --install DIR it creates
-// a directory with all programs.
+// programs. The name under which it is called selects the program, as in busybox. With --install DIR it adds
+// all programs to a directory.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	os.Exit(c.fail(fmt.Errorf("%s: no such program", name)))
 }
 
-// install creates a directory with a copy of this program under each name.
+// install links this program into a directory, under the name of each program.
 func install(c *call, dir string) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -88,7 +88,7 @@ func shell(c *call) int {
 	return c.interpret(text, strings.Contains(flags, "e"), args)
 }
 
-// interpret runs a script and returns its exit code. strict has the effect of the flag -e.
+// interpret runs a script and returns its exit code. The flag strict has the effect of -e.
 func (c *call) interpret(text string, strict bool, args []string) int {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangPOSIX)).Parse(strings.NewReader(text), "sh")
 	if err != nil {
@@ -179,8 +179,7 @@ func startInBackground(cmd syntax.Command) syntax.Command {
 	return words(backgroundCommand, "sh", "-c", source(&syntax.Stmt{Cmd: cmd}))
 }
 
-// replaceNewestPID replaces $! by a command that prints the pid, because the shell interpreter does not support
-// $!.
+// replaceNewestPID replaces $! by newestPIDCommand, because the shell interpreter does not support $!.
 func replaceNewestPID(parts []syntax.WordPart) {
 	for i, p := range parts {
 		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {

@@ -20,6 +20,7 @@ import (
 )
 
 // programs contains the programs that the tests call, by name. They have only the features that the tests use.
+// Their functions return exit codes.
 var programs map[string]func(*call) int
 
 // builtinPrograms lists programs that always end quickly. The shell runs them in its own process, because
@@ -45,7 +46,7 @@ func (c *call) flags() (flags string) {
 	return flags
 }
 
-// forEachArg calls do for each argument and stops at the first error.
+// forEachArg calls the function do for each argument and stops at the first error.
 func (c *call) forEachArg(do func(arg string) error) int {
 	for _, arg := range c.args {
 		if err := do(arg); err != nil {

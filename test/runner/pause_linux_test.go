@@ -207,8 +207,8 @@ func removeGroups(t *testing.T, group string) {
 	}
 }
 
-// When a paused job is ended, the runner resumes it first, so that the job can handle SIGTERM. Any signal that
-// a user sends also resumes the job; only SIGCONT does not.
+// When a paused job is ended, the runner resumes it first, so that the job can handle SIGTERM. A signal that
+// a user sends also resumes the job, unless the signal is SIGCONT.
 func TestPausedJobHandlesTheEnd(t *testing.T) {
 	for name, queue := range map[string]func(*testing.T) *testrig.Queue{
 		"by signals":       func(t *testing.T) *testrig.Queue { return testrig.NewQueue(t, "") },

@@ -14,7 +14,7 @@ import (
 )
 
 // If another process gets the pid of a dead job or a dead runner, the service sends no signal to
-// that process. The service recognises the process by its start time.
+// that process. The service recognises another process by its start time.
 func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("the kernel reuses the pids", func(t *testing.T) {
 		checkUnrelatedProcessesSurvive(t, func(r *testrig.Rig, job, runner int) []*exec.Cmd {
@@ -68,7 +68,7 @@ func relativePath(r *testrig.Rig, path string) string {
 // checkUnrelatedProcessesSurvive kills the service and the runner while a job runs. The function take starts
 // unrelated processes. These get the pids of the job and the runner, or are entered in the running table
 // instead of them. The next service must not end these processes.
-func checkUnrelatedProcessesSurvive(t *testing.T, take func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
+func checkUnrelatedProcessesSurvive(t *testing.T, startUnrelated func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
 	t.Helper()
 	r := testrig.NewRig(t, "")
 	r.Start("--workers", "1")
@@ -83,7 +83,7 @@ func checkUnrelatedProcessesSurvive(t *testing.T, take func(r *testrig.Rig, job,
 	})
 	r.Kill()
 	r.KillRunners()
-	for _, s := range take(r, job, runner) {
+	for _, s := range startUnrelated(r, job, runner) {
 		defer func() {
 			if !testrig.IsAlive(s.Process.Pid) {
 				t.Errorf("the unrelated process %d was killed", s.Process.Pid)

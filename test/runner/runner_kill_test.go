@@ -148,7 +148,7 @@ func (r *treeQueue) checkOutcomes() {
 	}
 }
 
-// runNewJob runs a new job. It returns the time from since to the end of that job.
+// runNewJob runs a new job. It returns how long after the time since the job ended.
 func (r *treeQueue) runNewJob(since time.Time) time.Duration {
 	r.Helper()
 	job := r.treeParams("fresh", "")

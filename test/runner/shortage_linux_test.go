@@ -78,7 +78,7 @@ func TestShortageUsesNoAttempt(t *testing.T) {
 			q := testrig.StartQueue(t, "--workers", "32")
 			w := q.Dial()
 			for _, id := range w.Batch(copies(32, testrig.Fields{"argv": []string{"sleep", "0.2"}})) {
-				w.WaitEnded(id) // now the runner has all its threads; a new one would also need clone
+				w.WaitEnded(id) // the runner then has all its threads, so only the job needs clone below
 			}
 			q.MustCLI("worker", "scale", "1")
 			stop := injectShortage(q, c.calls, c.fault, "trace")
@@ -393,7 +393,7 @@ func TestRunnerIsAdoptedAfterShortage(t *testing.T) {
 	}
 }
 
-// A job may start with its own umask while the machine lacks processes. The runner then keeps running and its
+// If a job with its own umask starts while the machine can create no process, the runner keeps running and its
 // running jobs are not lost.
 func TestShortageWithAnotherUmask(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")

@@ -37,7 +37,7 @@ func timerSlack() string {
 }
 
 // A job starts with three descriptors, no terminal, an empty stdin and default signal handling. The service
-// sets its umask, descriptor limit and environment. The job has the timer slack that the service inherited.
+// sets the job's umask, descriptor limit and environment. The job has the timer slack that the service inherited.
 func TestJobsProcessAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -127,7 +127,7 @@ func TestNoZombies(t *testing.T) {
 	})
 }
 
-// However a job is ended, all its processes get the time in kill_after to end by themselves. This also applies
+// However a job is ended, its processes get the time in the field kill_after to end by themselves. This also applies
 // to processes that outlive the shell of the job.
 func TestGraceAppliesToTheTree(t *testing.T) {
 	testrig.SkipIfShort(t)

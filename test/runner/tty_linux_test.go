@@ -27,7 +27,7 @@ func waitAttached(s *testrig.TerminalSession) {
 	})
 }
 
-// attach calls the API method "attach", which types into a job's terminal. code is "" if there is no error.
+// attach calls the API method "attach", which types into a job's terminal. code is "" or an error's code and field.
 func attach(w *testrig.Wire, params testrig.Fields) (got struct{ Attempt, Taken int }, code string) {
 	w.Helper()
 	a := w.Call("attach", params)
@@ -189,7 +189,7 @@ func TestTTYReadWaitsForInput(t *testing.T) {
 	}
 }
 
-// Several clients can attach to a job and type. Each sees the output. The last one sets the terminal's size.
+// Several clients can attach to a job and type. Each sees the output. The newest client sets the terminal's size.
 func TestManyAttach(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	first := q.StartOnTerminal(24, 80, "run", "--tty", "--id", "t",

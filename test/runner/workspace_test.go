@@ -228,7 +228,7 @@ func TestProgressOfAShortJob(t *testing.T) {
 }
 
 // The service publishes the progress of a job at most twice a second, however often the job writes it, and keeps
-// the last value. If a user runs `queuectl progress` outside a job, it explains how to use it.
+// the last value. Outside a job, `queuectl progress` explains how to use the command.
 func TestProgressIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -15,7 +15,7 @@ import (
 // logon and on a double click. The value is the path of the program.
 const explorerRole = "QUEUECTL_TEST_EXPLORER"
 
-// runAsExplorer starts the program that explorerRole names, as Explorer does.
+// runAsExplorer runs the program that explorerRole names, as Explorer does. It returns the exit code.
 func runAsExplorer() (code int) {
 	cmd := exec.Command(os.Getenv(explorerRole), os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

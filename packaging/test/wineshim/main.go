@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// dll returns the whole file: headers in the first sector, exports in the second.
+// dll returns the content of the file: headers in the first sector, exports in the second.
 func dll() []byte {
 	exports := exports()
 	size := uint32(len(exports))
