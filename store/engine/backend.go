@@ -23,8 +23,8 @@ type Backend interface {
 	// changes that other nodes have committed. After an error, the group is rolled back; the kind of the error
 	// decides whether it is tried again.
 	BeginTx(t *Tx) error
-	// A lease is reserved while its attempt is not known to have started. ReadReservations adds a statement to
-	// the batch all, which reads the reserved leases that are stored outside of the table meta.
+	// A lease is reserved while its attempt is not known to have started. ReadReservations adds a
+	// statement to the parameter all. It reads the reserved leases that are stored outside of the table meta.
 	// WriteReservations stores the reserved leases. If the list in meta must change, changed is true and inMeta
 	// is the new list. The writer calls both inside a transaction, or while it loads its cache.
 	ReadReservations(all *database.QueryBatch, read func(database.Row))
@@ -68,13 +68,12 @@ type DiskSpace interface {
 // its methods inside a transaction. An error rolls the transaction back, and its kind decides what happens
 // next. Each call may take a round trip to the server, so the engine does not make one call per job.
 type SharedDatabase interface {
-	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. want is the
-	// expected number of rows. If readNow is true, it also reads the rows immediately, because later statements
+	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. The parameter want is
+	// the expected number of rows. If readNow is true, it also reads the rows immediately, because later statements
 	// would delay them.
 	StartLaneQuery(query string, args []any, want int, readNow bool) (EarlyRows, error)
-	// ReadLanes reads the next jobs of several lanes in one round trip: the columns records.WholeColumns of up
-	// to size jobs of each, and the head of the job that follows them. The result has one element for each
-	// start.
+	// ReadLanes reads the next jobs of several lanes in one round trip. The result has one element for each
+	// start: the columns records.WholeColumns of at most size jobs, and the readahead.Head of the next job.
 	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.LaneJobs, error)
 	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes them to the callback
 	// each: the first perUser lanes of each user. It skips lanes whose ids are in closedHere. If uids is nil,

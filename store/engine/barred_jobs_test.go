@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// addJobsThatCannotStart fills a store with about 990 jobs, times scale, that cannot start. Some need a lock that
+// addJobsThatCannotStart fills a store with about 990*scale jobs that cannot start. Some need a lock that
 // another job holds, or a rate limit that is used up. Others need different free locks, but their user has
 // reached the quota. The rest are in a paused queue, or wait for a job that has not ended.
 func addJobsThatCannotStart(t testing.TB, s *Store, scale int) {

@@ -320,10 +320,10 @@ func (e *Engine) finishBatches(ctx context.Context) error {
 	}
 }
 
-// chosenIDsSQL returns a statement that reads the ids that users have chosen. column is a condition, such as
+// chosenIDsSQL returns a statement that reads the ids that users have chosen and that meet a condition, such as
 // the result of InWordsSQL. Jobs whose id is their seq are left out.
-func chosenIDsSQL(column string) string {
-	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
+func chosenIDsSQL(condition string) string {
+	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + condition + ` AND id <> CAST(seq AS TEXT)`
 }
 
 // takenIDs reports which of the ids belong to jobs of the queue or of a batch, or to jobs submitted through
@@ -334,11 +334,11 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	if len(ids) == 0 {
 		return taken, nil
 	}
-	column, list := `id = ?`, strings.Join(ids, " ")
+	condition, list := `id = ?`, strings.Join(ids, " ")
 	if len(ids) > 1 {
-		column = t.InWordsSQL("id")
+		condition = t.InWordsSQL("id")
 	}
-	query, args := chosenIDsSQL(column), append(make([]any, 0, 5), list)
+	query, args := chosenIDsSQL(condition), append(make([]any, 0, 5), list)
 	var numbers []int64 // ids that are the seq of a job created earlier
 	for _, id := range ids {
 		if n := reads.NumberOfID(id); n > 0 && n < m.nextSeq {
@@ -350,10 +350,10 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 			append(args, database.JoinNumbers(slices.Values(numbers)))
 	}
 	if len(m.batches) > 0 {
-		query, args = query+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
+		query, args = query+` UNION ALL SELECT id FROM staged_ids WHERE `+condition, append(args, list)
 	}
 	if t.s.shared != nil {
-		query, args = query+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`,
+		query, args = query+` UNION ALL SELECT id FROM submissions WHERE `+condition+` AND refused IS NULL AND n <> ?`,
 			append(args, list, t.submission)
 	}
 	database.Each(t, func(r database.Row) { taken[r.Text(0)] = true }, query, args...)

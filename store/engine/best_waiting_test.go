@@ -101,7 +101,7 @@ func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
 	}
 }
 
-// BestWaitingPriority also returns an upper bound if a user has jobs in more queues than the search reads.
+// If a user has jobs in more queues than the search reads, BestWaitingPriority returns an upper bound.
 func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for i := range reads.MaxBestLanes + 1 {

@@ -135,8 +135,8 @@ func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 // caches. Several versions may be in use while nodes are upgraded one by one.
 const deltaVersion = 5
 
-// maxForeignNotices limits the jobs, and the users, for which a change by another node is notified separately.
-// If more have changed, all watchers are notified once.
+// maxForeignNotices limits the jobs, and the users, whose watchers are notified separately of changes by other
+// nodes. If more have changed, all watchers are notified once.
 const maxForeignNotices = 10_000
 
 // maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload.
@@ -187,7 +187,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	return text, err
 }
 
-// addLeases adds the leases that the transaction changed or ended, and the jobs that it changed in other ways.
+// addLeases adds to the delta the leases that the transaction changed or ended, and the other jobs that it changed.
 func (d *cacheDelta) addLeases(t *Tx) {
 	seqs := slices.Clone(t.leaseSeqs)
 	slices.Sort(seqs)
@@ -379,7 +379,7 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 		return l, errPrewrite
 	}
 	j, err := t.Job(l.Job.Seq, rules.ReadSummary)
-	if errors.Is(err, queue.ErrNotFound) { // the job's row is lost, so the lease is too
+	if errors.Is(err, queue.ErrNotFound) { // the job's row is lost, so only the cached part is known
 		return l, nil
 	}
 	if err != nil {

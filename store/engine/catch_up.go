@@ -37,7 +37,7 @@ func (t *Tx) reload() error {
 	m.statistics.LastTidyHour, m.dependencies.LastDecidedUID = old.statistics.LastTidyHour, old.dependencies.LastDecidedUID
 	m.lanes.ClosedHere = old.lanes.ClosedHere
 	for name, q := range old.lanes.Queues {
-		if q.NextTurn > old.lastServedTurn { // a queue whose Pass is not higher is treated like a new queue
+		if q.NextTurn > old.lastServedTurn { // otherwise, the queue is treated like a new one
 			m.lanes.Queue(name).NextTurn = q.NextTurn
 		}
 		if reloaded := m.lanes.Queues[name]; reloaded != nil {
@@ -77,10 +77,10 @@ func (t *Tx) reload() error {
 	return nil
 }
 
-// CatchUp applies the cache deltas of the commits that this node has missed, up to the commit with the number
-// commits. If deltas are missing or unreadable, it reloads the caches. Then it prepares the transaction for a
-// database with other nodes, and may send the query of the next claim. The backend calls it in BeginTx, once it
-// holds the writer lock.
+// CatchUp applies the cache deltas of the commits that this node has missed, up to the commit whose number is the
+// parameter commits. If deltas are missing or unreadable, it reloads the caches. Then it prepares the transaction
+// for a database with other nodes, and may send the query of the next claim. The backend calls it in BeginTx, once
+// it holds the writer lock.
 func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {
 	if err := t.applyMissedDeltas(commits, deltas); err != nil {
 		return err

@@ -19,12 +19,12 @@ func TestClockStepsOfAYear(t *testing.T) {
 		now.Store(1_800_000_000_000)
 		s.now = func() queue.Millis { return queue.Millis(now.Load()) }
 		enqueue(t, s, 3)
-		turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
+		grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		retry := queue.Decision{State: queue.Failed, UsesAttempt: true, RecordsAttempt: true, Delay: 2 * time.Second}
-		if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: turned.Jobs[0].Lease(),
+		if _, err := s.Exchange(t.Context(), store.Report{Settlements: []store.Settlement{{Lease: grant.Jobs[0].Lease(),
 			Decision: retry}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -37,21 +37,21 @@ func TestClockStepsOfAYear(t *testing.T) {
 		if c[queue.Cancelled] != 0 || c[queue.Pending] != 2 || c[queue.Failed] != 1 {
 			t.Errorf("step %v: got states %v, want 2 pending and 1 failed", step, c)
 		}
-		turned, err = s.Exchange(t.Context(), store.Report{WantedJobs: 9})
+		grant, err = s.Exchange(t.Context(), store.Report{WantedJobs: 9})
 		want := 2
 		if step > 0 {
 			want = 3 // now the retry is due too
 		}
-		if err != nil || len(turned.Jobs) != want {
-			t.Errorf("step %v: got %d jobs, %v, want %d", step, len(turned.Jobs), err, want)
+		if err != nil || len(grant.Jobs) != want {
+			t.Errorf("step %v: got %d jobs, %v, want %d", step, len(grant.Jobs), err, want)
 		}
 		var back []queue.Lease
-		for i := range turned.Jobs {
-			back = append(back, turned.Jobs[i].Lease())
+		for i := range grant.Jobs {
+			back = append(back, grant.Jobs[i].Lease())
 		}
-		turned, err = s.Exchange(t.Context(), store.Report{Releases: back, WantedJobs: 9})
-		if err != nil || len(turned.Jobs) != want {
-			t.Errorf("step %v: got %d jobs again, %v, want %d", step, len(turned.Jobs), err, want)
+		grant, err = s.Exchange(t.Context(), store.Report{Releases: back, WantedJobs: 9})
+		if err != nil || len(grant.Jobs) != want {
+			t.Errorf("step %v: got %d jobs again, %v, want %d", step, len(grant.Jobs), err, want)
 		}
 		if _, err := s.OldestReadySince(t.Context()); err != nil {
 			t.Error(err)

@@ -10,7 +10,7 @@ import (
 
 // closedLaneSearch identifies a search for lanes with demands that a gate has closed. If perList is set, it
 // finds the best lane of each list; a list holds the lanes of one user in one queue. Otherwise it finds the
-// best lane of queue: of all users if allUsers is set, or of the user uid.
+// best lane in one queue: of all users if allUsers is set, or of one user.
 type closedLaneSearch struct {
 	gate     int64
 	queue    string
@@ -67,8 +67,8 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 }
 
 // findClosedLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
-// closed only for this node. If closedHere is not empty, the result is those of its lanes that are in the
-// queue. If it is empty, the result is only the best lane.
+// closed only for this node. If closedHere is not empty, the result is those of its lanes that are in
+// search.queue. If it is empty, the result is only the best lane that matches the search.
 func (t *Tx) findClosedLanes(search closedLaneSearch, closedHere string) []rules.Lane {
 	switch {
 	case closedHere != "":
@@ -116,7 +116,7 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rul
 		for _, l := range list {
 			take(l)
 		}
-		if more { // the lists after the last one are left to the next call
+		if more { // the next call visits the lists after the last one in list
 			last := list[len(list)-1].ClosedListKey()
 			maps.DeleteFunc(best, func(list rules.ClosedListKey, _ rules.Lane) bool { return list.Compare(last) > 0 })
 		}
@@ -131,8 +131,8 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rul
 
 // closedListLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
 // closed only for this node. If closedHere is not empty, the result is exactly its lanes. If it is empty, the
-// result is the best lane of each list behind the list with the key after. more is true if there may be further
-// lists.
+// result is the best lane of each list after the list with the key in the parameter after. more is true if there
+// may be further lists.
 func (t *Tx) closedListLanes(gate int64, after rules.ClosedListKey, closedHere string) (list []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
 	if known, found := t.closedLanes[search]; found && after == (rules.ClosedListKey{}) {
@@ -155,19 +155,19 @@ func (t *Tx) closedListLanes(gate int64, after rules.ClosedListKey, closedHere s
 	return list, len(list) == maxListsPerCall && closedHere == ""
 }
 
-// firstLaneOfNextList returns the best lane in the gate's next list after the list with the key last. The zero
-// key comes before all others. One query searches the rest of the last list's queue, and another one searches
+// firstLaneOfNextList returns the best lane in the gate's next list after the list with the key previous. The zero
+// key comes before all others. One query searches the rest of the previous list's queue, and another one searches
 // later queues. With a single condition on the pair (queue, uid), SQLite would use the index only for the
-// queue, and read all lanes of the last list.
-func (t *Tx) firstLaneOfNextList(gate int64, last rules.ClosedListKey) (l rules.Lane, found bool) {
+// queue, and read all lanes of the previous list.
+func (t *Tx) firstLaneOfNextList(gate int64, previous rules.ClosedListKey) (l rules.Lane, found bool) {
 	const shut = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
-	if last != (rules.ClosedListKey{}) {
+	if previous != (rules.ClosedListKey{}) {
 		l, found, _ = t.storedLane(shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
-			gate, last.Queue, int64(last.UID))
+			gate, previous.Queue, int64(previous.UID))
 	}
 	if !found {
 		l, found, _ = t.storedLane(shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate,
-			last.Queue)
+			previous.Queue)
 	}
 	return l, found
 }

@@ -47,10 +47,10 @@ func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 100})
+	grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 100})
 	claimed := map[int64]bool{}
-	for i := range turned.Jobs {
-		claimed[turned.Jobs[i].Seq] = true
+	for i := range grant.Jobs {
+		claimed[grant.Jobs[i].Seq] = true
 	}
 	if err != nil || claimed[r.Seqs[0]] || !claimed[r.Seqs[1]] {
 		t.Fatalf("claimed %v, %v, want %d and not %d", claimed, err, r.Seqs[1], r.Seqs[0])

@@ -11,8 +11,8 @@ import (
 )
 
 // reviveParent creates a parent (first), a job that depends on it (second), and 300 dependants of second. It
-// cancels the parent, which cancels all of them. Then it retries and holds the parent, so some of them already
-// wait again.
+// cancels the parent, which cancels all of them. Then it retries and holds the parent. These two transactions also
+// decide edges, so some of the dependants wait again.
 func reviveParent(t *testing.T, s *Store) (first, second int64) {
 	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
@@ -31,7 +31,7 @@ func reviveParent(t *testing.T, s *Store) (first, second int64) {
 	return first, second
 }
 
-// awaitUndecided calls Promote until at most want notes about ended and restarted parents are left.
+// awaitUndecided calls Promote until the number of notes about ended and restarted parents is at most want.
 func awaitUndecided(t *testing.T, s *Store, want int64) {
 	t.Helper()
 	for range 100 {

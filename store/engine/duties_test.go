@@ -106,15 +106,15 @@ var duties = []struct {
 	}},
 }
 
-// newTrimJobsDuty returns a duty that does one step of TrimJobs for a queue. If share is 1, TrimJobs must remove half
-// of the jobs. If share is 0, it must remove none.
-func newTrimJobsDuty(of string, share int64) func(t *testing.T, s *Store) error {
+// newTrimJobsDuty returns a duty that does one step of TrimJobs for a queue. If share is 1, half of the jobs
+// are to be removed, which takes several steps. If share is 0, none are to be removed.
+func newTrimJobsDuty(queueName string, share int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
 		kept := s.Counts().UnderGeneralRetention()
-		if of != "" {
+		if queueName != "" {
 			kept = s.Counts().UnderOwnRetention
 		}
-		more, err := s.TrimJobs(t.Context(), of, kept-kept*share/2, 100)
+		more, err := s.TrimJobs(t.Context(), queueName, kept-kept*share/2, 100)
 		return errors.Join(err, expectEqual(more, share > 0))
 	}
 }

@@ -38,17 +38,17 @@ type Engine struct {
 	log     *slog.Logger
 
 	writerToken    chan struct{} // holds one token; the goroutine that takes it is the writer
-	writesStopped  bool          // no more writes are allowed; writer only
+	writesStopped  bool          // no more writes are allowed; used by the writer only
 	readOnly       bool          // the engine is read-only and has no writer
 	broken         chan struct{} // closed when the engine has failed
 	promoteHints   chan struct{} // receives a hint when something is due earlier than the last Promote reported
 	watchers       store.Watchers
 	copyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
-	rng *rand.Rand // source of random numbers; writer only
-	mem memory     // the writer's cache of the database; writer only
+	rng *rand.Rand // source of random numbers; used by the writer only
+	mem memory     // the writer's cache of the database; used by the writer only
 	// rechecks lists the gates that the rules must check again. A rollback removes no gate from the list.
-	// Writer only.
+	// Only the writer uses it.
 	rechecks rules.RecheckState
 
 	*reads.Reads
@@ -64,11 +64,11 @@ type Engine struct {
 	callerState
 }
 
-// identity identifies the database, and this node of it.
+// identity identifies the database, and this node among its nodes.
 type identity struct {
 	node       int64  // number of this node in the database; 0 in a database for one process
 	databaseID string // identifier of the database; differs from that of every copy
-	isCopy     bool   // true if the stored identifier differs, so that the database is a copy
+	isCopy     bool   // true if the database stores another identifier, because it is a copy or was moved
 	// otherNodes is the number of other active nodes, as of the last transaction.
 	otherNodes atomic.Int64
 }
@@ -90,7 +90,7 @@ type txCarryover struct {
 
 // statisticsCaches holds cached statistics of attempts and run times.
 type statisticsCaches struct {
-	minute           statistics.Cache    // statistics of the current minute; writer only
+	minute           statistics.Cache    // statistics of the current minute; used by the writer only
 	runtimeEstimates estimates.Estimates // typical run times of commands
 }
 
@@ -140,7 +140,7 @@ type memory struct {
 	disownments  []disownment    // unfinished moves of jobs to former owners; the slice is replaced, never changed
 	batches      map[int64]batch // batches by number, without discarded ones
 	// reservedInMeta reports that the table meta lists reserved leases, whose attempts are not known to have
-	// started. On a server, each node usually lists its own in its row of the table nodes.
+	// started. On a server, each node usually lists its own reserved leases in its row of the table nodes.
 	reservedInMeta bool
 }
 
@@ -164,12 +164,12 @@ type storedCounts struct {
 	enqueuedTotal int64                      // number of jobs ever enqueued
 	counts        [queue.Cancelled + 1]int64 // number of jobs by state
 	emptyLanes    int64                      // number of lanes without jobs
-	committedJobs int64                      // number of jobs in committed batches
+	committedJobs int64                      // number of jobs of committed batches, without those already in the queue
 	outputBytes   int64                      // total size of all outputs in bytes
 	retainedJobs  int64                      // number of jobs that ended while their queue had its own retention
 }
 
-// metaLists are the lists in the row of the table meta. A transaction replaces a list, and never changes it.
+// metaLists are the lists in the row of the table meta. A transaction never changes a list, but replaces it.
 type metaLists struct {
 	listedUsers  []int    // users listed in meta.users
 	userList     string   // content of meta.users
@@ -220,7 +220,7 @@ func (e *Engine) Close() error {
 	}
 	e.writesStopped = true
 	e.endWaiter(ErrClosed)
-	e.writerToken <- struct{}{} // operations that arrive later are refused
+	e.writerToken <- struct{}{} // later operations take the token, and are refused
 	return errors.Join(unwritten, e.StopReading(), e.backend.Close())
 }
 

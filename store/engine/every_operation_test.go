@@ -47,19 +47,19 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.Do(ctx, Urgent, func(tx *Tx) error { // a rollback of a change of a lane also marks the user's lanes as stale
+	must(s.Do(ctx, Urgent, func(tx *Tx) error { // mark a user's lanes as stale, like the rollback of a lane's change
 		s.mem.lanes.MarkStaleUser(s.mem.lanes.Queue("q"), 0)
 		return tx.refreshStaleQueues()
 	}))
-	turned, err := s.Exchange(ctx, store.Report{WantedJobs: 9})
+	grant, err := s.Exchange(ctx, store.Report{WantedJobs: 9})
 	must(err)
 	report := store.Report{WantedJobs: 9}
-	for i := range turned.Jobs {
-		report.Settlements = append(report.Settlements, store.Settlement{Lease: turned.Jobs[i].Lease(),
+	for i := range grant.Jobs {
+		report.Settlements = append(report.Settlements, store.Settlement{Lease: grant.Jobs[i].Lease(),
 			Attempt: queue.Attempt{StartedAt: now}, Decision: queue.Decision{State: queue.Completed, UsesAttempt: true,
 				RecordsAttempt: true}})
 	}
-	turned, err = s.Exchange(ctx, report)
+	grant, err = s.Exchange(ctx, report)
 	must(err)
 	useQueuesAndDependencies(t, s)
 	must(s.SetMaxRunningPerUser(ctx, 3))
@@ -71,7 +71,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	more, err := s.Exchange(ctx, store.Report{WantedJobs: 9})
 	must(err)
 	report = store.Report{}
-	for _, j := range append(turned.Jobs, more.Jobs...) {
+	for _, j := range append(grant.Jobs, more.Jobs...) {
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
 			Attempt:  queue.Attempt{StartedAt: now},
 			Decision: queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}})
@@ -80,8 +80,8 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	must(err)
 	now += 2000
 	promoteAll(t, s)
-	if turned, err = s.Exchange(ctx, store.Report{WantedJobs: 9}); err != nil || len(turned.Jobs) > 0 {
-		t.Errorf("claimed %v, %v; want nothing, because no job remains", turned.Jobs, err)
+	if grant, err = s.Exchange(ctx, store.Report{WantedJobs: 9}); err != nil || len(grant.Jobs) > 0 {
+		t.Errorf("claimed %v, %v; want nothing, because no job remains", grant.Jobs, err)
 	}
 	now += 2000
 	kept := s.maxEmptyLanes
@@ -255,7 +255,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 		more, err = s.ApplyBatch(ctx, batch.Batch)
 		must(err)
 	}
-	turned, err := s.Exchange(ctx, store.Report{WantedJobs: 4})
+	grant, err := s.Exchange(ctx, store.Report{WantedJobs: 4})
 	must(err)
 	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", records.MaxInlineInputBytes+1) }
 	apart, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(large,
@@ -268,7 +268,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
 		must(s.Change(ctx, apart.Seqs[0], store.Change{Verb: verb, Timeout: new(time.Second)}))
 	}
-	l := func(i int) queue.Lease { return turned.Jobs[i].Lease() }
+	l := func(i int) queue.Lease { return grant.Jobs[i].Lease() }
 	dead := queue.Decision{State: queue.Dead, UsesAttempt: true, RecordsAttempt: true}
 	_, err = s.Exchange(ctx, store.Report{
 		Starts: []store.AttemptStart{{Lease: l(0), StartedAt: 1}}, Progress: []store.Progress{{Lease: l(0)}},
@@ -402,7 +402,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 		j.DependsOn = []queue.Dependency{{JobSeq: parent,
 			Condition: queue.ParentCompleted}}
 	})
-	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // the dependants of a cancelled job are decided
+	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // leaves a note, because the edges are many
 	for range 2 * rules.MaxParentChanges {
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
 		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))

@@ -49,7 +49,7 @@ func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) e
 }
 
 // DoExpecting carries out an operation whose forecast says that it will record the given ends of attempts and
-// claim want jobs. The operation need not do so.
+// claim the number of jobs in the parameter want. The operation need not do so.
 func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }

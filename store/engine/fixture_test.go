@@ -10,11 +10,11 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// fixture returns an open store for storetest. of is the store's engine, whose clock advances only on request.
-func fixture(t *testing.T, s store.Store, of *Engine) storetest.Fixture {
+// fixture returns an open store for storetest. e is the store's engine, whose clock advances only on request.
+func fixture(t *testing.T, s store.Store, e *Engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })
 	var now atomic.Int64
 	now.Store(time.Now().UnixMilli())
-	of.now = func() queue.Millis { return queue.Millis(now.Load()) }
+	e.now = func() queue.Millis { return queue.Millis(now.Load()) }
 	return storetest.Fixture{Store: s, Advance: func(d time.Duration) { now.Add(d.Milliseconds()) }}
 }

@@ -127,11 +127,11 @@ func (e *Engine) resumeLanes(ctx context.Context) error {
 	})
 }
 
-// computeLeaseNeeds computes which gates the leases hold. before holds leases whose gates are known, by seq of
-// the job. For these leases, it reuses the known gates.
+// computeLeaseNeeds computes which gates the leases hold. The map before holds leases whose gates are known, by
+// seq of the job. For these leases, it reuses the known gates.
 func (t *Tx) computeLeaseNeeds(before map[int64]*rules.Lease) error {
-	leased, leases := t.reservationsChanged, len(t.leaseSeqs)
-	defer func() { t.reservationsChanged, t.leaseSeqs = leased, t.leaseSeqs[:leases] }() // the leases did not change
+	changed, seqCount := t.reservationsChanged, len(t.leaseSeqs)
+	defer func() { t.reservationsChanged, t.leaseSeqs = changed, t.leaseSeqs[:seqCount] }() // the leases did not change
 	for seq, l := range t.s.mem.leases {
 		if len(l.Job.Demands) == 0 {
 			continue

@@ -247,9 +247,11 @@ func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue
 func TestGateServesEveryListInTurn(t *testing.T) {
 	const queues, turns = 900, 40
 	for name, c := range map[string]struct {
-		take, theirs, ours queue.Demand // of the running jobs, of those in the many queues, of the last job
-		want               int
-		withOthers         bool // jobs of another user, which do not need the gate, run in every round
+		running    queue.Demand // demand of the running jobs
+		many       queue.Demand // demand of the jobs in many queues
+		last       queue.Demand // demand of the job in one more queue
+		want       int
+		withOthers bool // jobs of another user, which do not need the gate, run in every round
 	}{
 		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
 		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},
@@ -259,18 +261,18 @@ func TestGateServesEveryListInTurn(t *testing.T) {
 			if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 2}}); err != nil {
 				t.Fatal(err)
 			}
-			enqueueFor(t, s, 1, 2, withDemands(c.take))
+			enqueueFor(t, s, 1, 2, withDemands(c.running))
 			_, running := claimJobs(t, s, store.Report{WantedJobs: 2})
 			drafts := make([]queue.Job, queues)
 			for i := range drafts {
-				drafts[i] = draft(ofUser(1), withDemands(c.theirs), inQueue(fmt.Sprintf("q%03d", i)))
+				drafts[i] = draft(ofUser(1), withDemands(c.many), inQueue(fmt.Sprintf("q%03d", i)))
 			}
 			for range 2 {
 				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 1}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			last := enqueueFor(t, s, 2, 1, withDemands(c.ours), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
+			last := enqueueFor(t, s, 2, 1, withDemands(c.last), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
 			promote(t, s)
 			if c.withOthers {
 				enqueueFor(t, s, 3, 2*turns)

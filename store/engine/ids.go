@@ -30,7 +30,7 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err 
 	return len(t.drafts) - 1, receipt.Seqs[0], receipt.IDs[0], t.err
 }
 
-// assignIDs assigns a seq and an id to each draft. If an id is taken, it returns an error for all.
+// assignIDs assigns a seq and an id to each draft. If any id is taken, it assigns none and returns an error.
 func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 	var next int64
 	if r.IDs, r.Seqs, next, err = ids.Assign(drafts, t.s.mem.nextSeq, t.s.rng, t.takenIDs); err == nil {

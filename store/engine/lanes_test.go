@@ -43,17 +43,17 @@ func setUserQuota(t *testing.T, s *Store, n int) {
 	}
 }
 
-// claimJobs carries out a report, and returns the jobs that it claims, and their seqs.
-func claimJobs(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
+// claimJobs passes a report to Exchange. It returns the jobs that Exchange has claimed, and their seqs.
+func claimJobs(t *testing.T, s *Store, report store.Report) (seqs []int64, jobs []queue.Job) {
 	t.Helper()
-	turned, err := s.Exchange(t.Context(), turn)
-	if err != nil || len(turned.StaleLeases) > 0 {
-		t.Fatalf("stale %v, error %v", turned.StaleLeases, err)
+	grant, err := s.Exchange(t.Context(), report)
+	if err != nil || len(grant.StaleLeases) > 0 {
+		t.Fatalf("stale %v, error %v", grant.StaleLeases, err)
 	}
-	for i := range turned.Jobs {
-		seqs = append(seqs, turned.Jobs[i].Seq)
+	for i := range grant.Jobs {
+		seqs = append(seqs, grant.Jobs[i].Seq)
 	}
-	return seqs, turned.Jobs
+	return seqs, grant.Jobs
 }
 
 // completionOf returns the settlement of a leased job that has completed.
@@ -75,7 +75,7 @@ func number(t *testing.T, s *Store, q string) (n int64) {
 	return n
 }
 
-// expectNoFaults checks that Verify finds no faults. when says at which point of the test, for the message.
+// expectNoFaults checks that Verify finds no faults. The parameter when names the point in the test.
 func expectNoFaults(t *testing.T, s *Store, when string) {
 	t.Helper()
 	if got := findFaults(t, s); len(got) > 0 {
@@ -241,7 +241,7 @@ func TestCutShortClaimContinues(t *testing.T) {
 		waits = s.waiter != nil
 		s.mu.Unlock()
 	}
-	setUserQuota(t, s, 0) // opens all lanes of the user again
+	setUserQuota(t, s, 0) // opens the lanes of all users again
 	select {
 	case jobs := <-result:
 		if len(jobs) != 1 || jobs[0].Seq != other[1] {

@@ -49,7 +49,7 @@ func (e *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx)
 	return e.exchange(ctx, &op{forecast: forecast{wantedJobs: want}}, report)
 }
 
-// Await claims up to want jobs. If none is runnable, it waits for the first one.
+// Await claims jobs, up to the number want. If no job is runnable, it waits for the first one.
 func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: want, result: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
 	var jobs []queue.Job
@@ -99,7 +99,7 @@ func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	}
 	w.abandoned = true
 	e.mu.Unlock()
-	g := <-w.result // the writer is serving this waiter, and the leases must not be lost
+	g := <-w.result // wait, because the writer is serving this waiter and may have leased jobs for it
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = ended
 	}
@@ -117,8 +117,8 @@ func (e *Engine) endWaiter(err error) {
 	}
 }
 
-// resumeWaiter lets a waiter wait again after it was not served. If Await's context has ended, resumeWaiter
-// sends it an empty result instead. The caller holds mu.
+// resumeWaiter lets a waiter wait again after it was not served. If the context of its Await call has ended, the
+// waiter gets an empty result instead. The caller holds mu.
 func (e *Engine) resumeWaiter(w *waiter) {
 	if w.abandoned {
 		w.result <- claimResult{waiter: w}

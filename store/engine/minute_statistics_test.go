@@ -180,7 +180,7 @@ func TestStatisticsAreBounded(t *testing.T) {
 		completeOne(t, s, name)
 		total++
 		rises()
-		for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} { // settings are added and removed
+		for _, rule := range []store.QueueRule{{Weight: 2}, store.DefaultQueueRule} { // add a rule, then remove it
 			if i%7 != 6 {
 				break
 			}

@@ -42,8 +42,8 @@ func (t *Tx) OnUndo(f func()) { t.undo = append(t.undo, f) }
 // OnCommitted calls f after the commit, before the callers get their results.
 func (t *Tx) OnCommitted(f func()) { t.afterCommit = append(t.afterCommit, f) }
 
-// Leases returns the leases of all nodes, by seq of the job. The caller must not change the map. TransferLease
-// replaces an element.
+// Leases returns the leases of all nodes, by seq of the job. The caller must not change the map, except
+// by TransferLease.
 func (t *Tx) Leases() map[int64]*rules.Lease { return t.s.mem.leases }
 
 // HasOwnLeases reports whether this node has leases. Only the writer may call it, or Backend.Close.
@@ -74,10 +74,10 @@ func (t *Tx) ReservationsByNode() map[int64][]byte {
 
 // SetReservedInMeta records whether the table meta will list any reserved leases after the transaction. It
 // reports whether the list in meta changes.
-func (t *Tx) SetReservedInMeta(some bool) (changed bool) {
+func (t *Tx) SetReservedInMeta(hasAny bool) (changed bool) {
 	m := &t.s.mem
-	changed = m.reservedInMeta || some || slices.Contains(t.changedNodes, NoNode)
-	m.reservedInMeta = some
+	changed = m.reservedInMeta || hasAny || slices.Contains(t.changedNodes, NoNode)
+	m.reservedInMeta = hasAny
 	return changed
 }
 
@@ -129,7 +129,7 @@ func (t *Tx) TransferLease(l *rules.Lease, node int64) error {
 	return t.Put(&given.Job)
 }
 
-// Counters are the numbers in a database that only rise.
+// Counters are those numbers of a database that never decrease.
 type Counters struct {
 	Commits   int64 // number of commits of all nodes
 	NextSeq   int64 // seq of the next job

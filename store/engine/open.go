@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Config contains what an engine needs. Shared is nil if only this process uses the database. Now is nil to use
-// the clock of this machine. A nil Log discards the log.
+// Config contains what an engine needs. Shared is nil if only this process uses the database. If Now is nil,
+// the engine uses the clock of this machine. If Log is nil, the engine logs nothing.
 type Config struct {
 	Backend Backend
 	Space   DiskSpace
@@ -81,7 +81,7 @@ func (e *Engine) Start(ctx context.Context, order queue.Order,
 	return e.finishBatches(ctx)
 }
 
-// Load reads the cache from the writer's connection, for the first time. id is the identifier of the database.
+// Load fills the cache from the writer's connection, for the first time. id is the identifier of the database.
 // If a different identifier is stored in the database, the database is a copy or was moved.
 func (e *Engine) Load(conn database.Conn, id string) error {
 	e.db, e.databaseID = conn, id
@@ -93,7 +93,7 @@ func (e *Engine) Load(conn database.Conn, id string) error {
 	return err
 }
 
-// LoadReadOnly reads the cache like Load, for a store that refuses every change. orderOf, if not nil, derives
+// LoadReadOnly fills the cache like Load, for a store that refuses every change. orderOf, if not nil, derives
 // the order of jobs from the stored settings.
 func (e *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) (queue.Order, error)) error {
 	e.db, e.writesStopped, e.readOnly = conn, true, true
@@ -109,7 +109,7 @@ func (e *Engine) LoadReadOnly(conn database.Conn, orderOf func([]store.Setting) 
 	return err
 }
 
-// load reads the whole cache for the first time.
+// load fills the whole cache for the first time.
 func (e *Engine) load() error {
 	if err := e.loadMemory(); err != nil {
 		return err
@@ -186,7 +186,7 @@ func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 }
 
 // loadReserved reads the jobs of a list of reserved leases. It passes their rows to the callback leased, which
-// adds the leases, and then sets the fences and nodes of these leases.
+// adds the leases. Then it sets the fences and nodes of these leases.
 func (e *Engine) loadReserved(reserved string, leased func(database.Row)) error {
 	reservations, err := database.ParseReservations(reserved)
 	if err != nil || len(reservations) == 0 {

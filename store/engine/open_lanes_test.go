@@ -18,18 +18,18 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 4)
-	turn := func(do store.Report) []queue.Job {
+	exchange := func(report store.Report) []queue.Job {
 		t.Helper()
-		turned, err := s.Exchange(t.Context(), do)
-		if err != nil || len(turned.StaleLeases) > 0 {
-			t.Fatalf("stale %v, error %v", turned.StaleLeases, err)
+		grant, err := s.Exchange(t.Context(), report)
+		if err != nil || len(grant.StaleLeases) > 0 {
+			t.Fatalf("stale %v, error %v", grant.StaleLeases, err)
 		}
-		return turned.Jobs
+		return grant.Jobs
 	}
-	jobs := turn(store.Report{WantedJobs: 3})
-	turn(store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
+	jobs := exchange(store.Report{WantedJobs: 3})
+	exchange(store.Report{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
 		Releases: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
-	reserved := turn(store.Report{WantedJobs: 1})[0] // claim job 2 again
+	reserved := exchange(store.Report{WantedJobs: 1})[0] // claim job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
 		s.Close()
@@ -47,12 +47,12 @@ func TestLeasesOutliveTheStore(t *testing.T) {
 		}
 	}
 	reopened(jobs[0].Lease(), reserved.Lease())
-	turn(store.Report{Releases: []queue.Lease{reserved.Lease()}})
+	exchange(store.Report{Releases: []queue.Lease{reserved.Lease()}})
 	done := queue.Decision{State: queue.Completed, UsesAttempt: true, RecordsAttempt: true}
-	turn(store.Report{Settlements: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
+	exchange(store.Report{Settlements: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
 	before := []int64{reserved.Fence, jobs[2].Fence, 0}
-	claimed := turn(store.Report{WantedJobs: 9})
+	claimed := exchange(store.Report{WantedJobs: 9})
 	for i, j := range claimed {
 		if j.Seq != int64(i+2) || j.Fence <= before[i] {
 			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
@@ -91,9 +91,9 @@ func TestUndoneTransactionLeavesNothing(t *testing.T) {
 	if before[queue.Pending]++; s.Counts().States != before {
 		t.Errorf("got states %v, want %v", s.Counts().States, before)
 	}
-	turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 9})
-	if err != nil || len(turned.Jobs) != 3 {
-		t.Errorf("claimed %v, %v, want three jobs", turned.Jobs, err)
+	grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 9})
+	if err != nil || len(grant.Jobs) != 3 {
+		t.Errorf("claimed %v, %v, want three jobs", grant.Jobs, err)
 	}
 }
 
@@ -187,15 +187,15 @@ func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
 		enqueue(t, s, 1)
-		turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
-		if err != nil || len(turned.Jobs) != 1 {
-			t.Fatal(turned, err)
+		grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 1})
+		if err != nil || len(grant.Jobs) != 1 {
+			t.Fatal(grant, err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
 			jobs, err := s.Await(ctx, 1)
-			for i := range jobs { // only if the claim got the job before it was cancelled
+			for i := range jobs { // only if the claim got the job before its context ended
 				_, err = s.Exchange(context.Background(),
 					store.Report{Settlements: []store.Settlement{{Lease: jobs[i].Lease(),
 						Decision: queue.Decision{State: queue.Completed}}}})
@@ -206,7 +206,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 		// Return the job and hold it in one step, so that there is nothing to claim.
 		go func() {
 			_, err := s.Exchange(context.Background(),
-				store.Report{Changes: []store.LeasedChange{{Lease: turned.Jobs[0].Lease(),
+				store.Report{Changes: []store.LeasedChange{{Lease: grant.Jobs[0].Lease(),
 					Change: store.Change{Verb: queue.VerbHold}}}})
 			held <- err
 		}()
@@ -291,13 +291,13 @@ func TestFencesAreUnpredictable(t *testing.T) {
 	enqueue(t, s, 100)
 	last, steps := map[int64]int64{}, map[int64]int{}
 	for range 10 {
-		turned, err := s.Exchange(t.Context(), store.Report{WantedJobs: 100})
-		if err != nil || len(turned.Jobs) != 100 {
-			t.Fatalf("%d jobs, %v", len(turned.Jobs), err)
+		grant, err := s.Exchange(t.Context(), store.Report{WantedJobs: 100})
+		if err != nil || len(grant.Jobs) != 100 {
+			t.Fatalf("%d jobs, %v", len(grant.Jobs), err)
 		}
 		var released []queue.Lease
-		for i := range turned.Jobs {
-			l := turned.Jobs[i].Lease()
+		for i := range grant.Jobs {
+			l := grant.Jobs[i].Lease()
 			steps[l.Fence-last[l.Seq]]++
 			last[l.Seq] = l.Fence
 			released = append(released, l)

@@ -40,8 +40,8 @@ type prewriteError struct{ error }
 func (prewriteError) Kind() database.ErrorKind { return database.IsBusy }
 
 // PrewriteEndedAttempts writes the rows of the ended attempts that are known before the transaction's first
-// operation, and before this node holds the writer lock. If no other node is active, the lock is free, so it
-// writes nothing.
+// operation, and before this node holds the writer lock. If no other node is active, the lock is free,
+// and PrewriteEndedAttempts writes nothing.
 func (t *Tx) PrewriteEndedAttempts() error {
 	if len(t.endedAttempts) == 0 || !t.s.HasOtherNodes() {
 		return nil
@@ -74,7 +74,7 @@ func (t *Tx) PrewriteEndedAttempts() error {
 	return nil
 }
 
-// inProgress reports whether the transaction is still writing its prewritten rows. It does so before it takes the
+// inProgress reports whether the transaction is still writing its prewritten rows, before it takes the
 // writer lock.
 func (p *prewrite) inProgress() bool { return p != nil && p.beforeLock }
 

@@ -48,7 +48,7 @@ func (t *Tx) purge(ended *store.EndedFilter, limit int, detail []byte) (removed 
 	return len(list), nil
 }
 
-// TrimJobs implements store.Cleanup. While more than keep ended jobs are stored, it removes the job that ended
+// TrimJobs implements store.Cleanup. While the number of ended jobs is above keep, it removes the job that ended
 // first. It uses the counts that every transaction maintains, so a step costs the same for any number of stored
 // jobs.
 func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, limit int) (more bool, err error) {
@@ -93,7 +93,7 @@ func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetent
 }
 
 // TrimEvents implements store.Cleanup. It deletes a limited number of events, oldest first: events before the
-// given time, and events in excess of keep.
+// given time, and events in excess of the number keep.
 func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0
@@ -113,8 +113,8 @@ func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 	})
 }
 
-// TrimOutputs implements store.Cleanup. It removes a limited number of outputs while all outputs together have
-// more than keep bytes.
+// TrimOutputs implements store.Cleanup. It removes a limited number of outputs while their total size in bytes is
+// above keep.
 func (e *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	if e.Reads.Counts().OutputBytes <= keep {
 		return false, nil
@@ -139,8 +139,8 @@ func (e *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	})
 }
 
-// usersAboveShare returns the share, in bytes of outputs, to which users must be reduced so that the total
-// decreases by excess. It also returns the users with more than the share, and how many bytes they have, most
+// usersAboveShare returns, as share, how many bytes of outputs each user may keep if the total must decrease by
+// excess bytes. The result above lists the users that have more than the share, and how many bytes they have, most
 // bytes first.
 func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
@@ -175,16 +175,16 @@ func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, keep int64) 
 	})
 }
 
-// trim removes outputs in the order in which the query oldest returns them, until it has removed excess bytes
-// or limit outputs. The query must select job, number and size. newSize is the value to store as the size of a
-// removed output. trim returns the number of removed outputs, and their bytes.
-func (t *Tx) trim(excess int64, limit int, newSize int64, oldest string, args ...any) (n int, bytes int64) {
+// trim removes the outputs that a query returns, in its order, until their bytes reach excess or their number
+// reaches limit. The query must select job, number and size. newSize is stored as the size of a removed output.
+// trim returns the number of removed outputs, and their bytes.
+func (t *Tx) trim(excess int64, limit int, newSize int64, query string, args ...any) (n int, bytes int64) {
 	var list []removablePart
 	t.Query(func(r database.Row) (bool, error) {
 		list = append(list, removablePart{seq: r.Num(0), attempt: r.Num(1), bytes: r.Num(2)})
 		bytes += r.Num(2)
 		return bytes < excess, nil
-	}, oldest, append(slices.Clip(args), int64(limit))...)
+	}, query, append(slices.Clip(args), int64(limit))...)
 	for _, output := range list {
 		t.removeOutputPart(output, newSize)
 	}

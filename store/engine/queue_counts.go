@@ -34,7 +34,7 @@ func (t *Tx) AdjustRetainedCount(j *rules.Job, by int) {
 	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(by), RetainedBytes: int64(by) * j.OutputBytes})
 }
 
-// adjustRetainedCounts adds the counts in more to the counts of the ended jobs to which a queue's own retention
+// adjustRetainedCounts adds the parameter more to the counts of the ended jobs to which a queue's own retention
 // applies.
 func (t *Tx) adjustRetainedCounts(name string, more records.QueueCounts) {
 	q, m := t.queueWithSavedCounts(name), &t.s.mem

@@ -25,20 +25,20 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 func (t *Tx) setRule(q *lanes.Queue, rule store.QueueRule) {
 	m := &t.s.mem
 	t.requireReload()
-	old, weights, served, from := q.Rule, m.lanes.Weights, q.LastTurns, q.FixedTurns
-	passes, turn := map[*lanes.Queue]int64{}, m.lastServedTurn
+	old, weights, lastTurns, fixedTurns := q.Rule, m.lanes.Weights, q.LastTurns, q.FixedTurns
+	nextTurns, turn := map[*lanes.Queue]int64{}, m.lastServedTurn
 	for _, other := range m.lanes.Queues {
 		if other.NextTurn != 0 {
-			passes[other] = other.NextTurn
+			nextTurns[other] = other.NextTurn
 			other.NextTurn = 0
 		}
 	}
 	t.undo = append(t.undo, func() {
 		q.SetRule(old)
-		q.LastTurns, q.FixedTurns = served, from
+		q.LastTurns, q.FixedTurns = lastTurns, fixedTurns
 		m.lanes.Weights, m.lastServedTurn = weights, turn
-		for other, pass := range passes {
-			other.NextTurn = pass
+		for other, next := range nextTurns {
+			other.NextTurn = next
 		}
 		m.lanes.UpdateQueue(q)
 	})

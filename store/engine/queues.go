@@ -86,7 +86,7 @@ func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 	return l, next, nil
 }
 
-// If there are many queues, tidyQueues removes those from memory that have no lanes, no leased jobs and no
+// If there are many queues, tidyQueues removes from memory the queues that have no lanes, no leased jobs and no
 // rule. No information is lost, because a queue created again under the same name has the same state. The
 // queues are removed after the commit, because a rollback may need them. One call checks at most moveStep
 // queues.
@@ -110,8 +110,8 @@ func (t *Tx) tidyQueues() (more bool, err error) {
 	return false, nil
 }
 
-// Queues implements store.QueueRules. It lists the queues that exist, with the time since which their oldest
-// job has been ready.
+// Queues implements store.QueueRules. It lists the queues that exist, each with the time since which its oldest
+// ready job waits.
 func (e *Engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
 	known := func(*Tx) (list []store.QueueState, err error) {
 		for _, q := range e.mem.lanes.Queues {

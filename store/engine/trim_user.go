@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs while the user holds
-// more than keep bytes.
+// TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs while the user's
+// bytes are above keep.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		list, enough := t.removableParts(uid, t.s.mem.users[uid].totalBytes()-keep, maxOutputsPerStep)
@@ -36,10 +36,12 @@ func (t *Tx) TrimUserData(uid int, keep int64) error {
 	return t.err
 }
 
-// removablePart is a part of a user's job that can be removed: the output of attempt n, or the input if n is 0.
+// removablePart is a part of a user's job that can be removed: the output of an attempt, or the input.
 type removablePart struct {
-	seq, attempt, bytes int64
-	endedAt             int64 // when the job ended; 0 if it has not ended
+	seq     int64
+	attempt int64 // number of the attempt; 0 for the input
+	bytes   int64
+	endedAt int64 // when the job ended; 0 if it has not ended
 }
 
 // removableParts lists up to limit parts of a user's jobs that can be removed, until they add up to the needed

@@ -18,9 +18,9 @@ var _ rules.Tx = (*Tx)(nil)
 // Now implements rules.Clock. It returns the time at the start of the transaction.
 func (t *Tx) Now() queue.Millis { return t.startTime }
 
-// Order implements rules.Settings. It returns the settings from which ranks are computed. changing is true
+// Order implements rules.Settings. It returns the settings from which ranks are computed. reranking is true
 // while some ranks follow earlier settings.
-func (t *Tx) Order() (o queue.Order, changing bool) {
+func (t *Tx) Order() (o queue.Order, reranking bool) {
 	return t.s.mem.order, t.s.mem.ranking.state != 0
 }
 
@@ -63,7 +63,7 @@ func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
 func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	columns := records.ColumnsOf(part)
 	found, err := database.First(t, func(r database.Row) {
-		// Count the whole row, because SQLite moves all of it when it changes.
+		// Count the whole row, because SQLite moves the whole row when the row changes.
 		t.readBytes += int(r.Num(records.ColumnCount(columns)))
 		j = records.ReadRulesJob(r, columns)
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
@@ -276,7 +276,7 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	return text.Size(dependencies), err
 }
 
-// AddUserBytes implements rules.Counters. It adds the sizes stored and outputs to the counted bytes of a user.
+// AddUserBytes implements rules.Counters. It changes the counted bytes of a user.
 func (t *Tx) AddUserBytes(uid int, stored, outputs int64) {
 	if stored != 0 || outputs != 0 {
 		t.changeUser(uid, func(u *user) { u.bytes, u.outputBytes = u.bytes+stored+outputs, u.outputBytes+outputs })

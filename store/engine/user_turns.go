@@ -14,7 +14,7 @@ func (t *Tx) HasSeveralUsers(q *rules.Queue) bool { return t.s.mem.lanes.Queue(q
 
 // EachContender implements rules.UserTurns. It calls the function each for the best open lane of every user in
 // a queue.
-func (t *Tx) EachContender(q *rules.Queue, each func(l *rules.Lane, served int64)) {
+func (t *Tx) EachContender(q *rules.Queue, each func(l *rules.Lane, lastTurn int64)) {
 	ls := t.s.mem.lanes
 	ls.Contenders(ls.Queue(q.Name), each)
 }
@@ -25,7 +25,7 @@ func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	m.claimCount++
 	turn := rules.UserTurn{Number: m.claimCount, Previous: q.LastTurns[uid]}
 	t.setLastTurn(q, uid, turn.Number)
-	if int64(len(q.LastTurns)) > 2*turnsRemembered { // older turns can be forgotten: such users go first anyway
+	if int64(len(q.LastTurns)) > 2*turnsRemembered { // forget older turns: a user without a turn goes first anyway
 		old := m.claimCount - turnsRemembered
 		t.afterCommit = append(t.afterCommit, func() {
 			maps.DeleteFunc(q.LastTurns, func(_ int, at int64) bool { return at < old })

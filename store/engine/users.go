@@ -14,11 +14,11 @@ type user struct {
 	waiting     int64 // number of waiting jobs; stored in the table users
 	hooks       int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
 	leased      int   // number of leased jobs
-	stagedJobs  int64 // number of jobs in batches
+	stagedJobs  int64 // number of jobs of batches, without those already in the queue
 	batches     int   // number of batches that are not committed
 	chosenIDs   int64 // number of ids that the user chose for jobs in uncommitted batches
 	bytes       int64 // bytes that the user's jobs and schedules hold; stored in the table users
-	outputBytes int64 // the part of bytes that outputs take; stored in the same table
+	outputBytes int64 // bytes of outputs, which the field bytes includes; stored in the same table
 	// stagedBytes is the size of the user's jobs in batches, in bytes.
 	stagedBytes int64
 }
@@ -88,8 +88,8 @@ func (m *memory) recountLeased() {
 const maxListedEntries = 32
 
 // updateList adds the users or queues whose counts the transaction changed to a list in the table meta, and
-// encodes the list in text. The list holds counts whose own rows are out of date. If it gets longer than
-// maxListedEntries, updateList writes the rows of all its entries and empties it.
+// stores the encoded list in *text. The list holds the counts of users or queues whose rows are out of date. If it
+// gets longer than maxListedEntries, updateList writes the rows of all its entries and empties it.
 func updateList[K comparable](listed *[]K, text *string, changed []K, write func(K), entry func(K) string) {
 	if len(changed) == 0 {
 		return

@@ -203,15 +203,15 @@ func (v verifyConn) Query(each func(r database.Row) (bool, error), sql string, a
 	return v.Conn.Query(each, sql, args...)
 }
 
-// checkClosedLanes returns an error if a gate has room for the best lane that it has closed in a list. An
-// exception is a lane behind an open lane of the same list that needs the gate too.
+// checkClosedLanes returns an error if a gate has room for the best lane that it has closed in a list. But a lane
+// may stay closed behind an open lane of the same queue and user that also needs the gate.
 func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	needs := func(l rules.Lane) []rules.Need {
 		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
 	}
 	type list struct {
 		gate int64
-		of   rules.ClosedListKey
+		key  rules.ClosedListKey
 	}
 	best := map[list]rules.Lane{}
 	for _, l := range lanes {
@@ -223,14 +223,14 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 			return n.Gate == l.ClosedBy &&
 				n.Kind == queue.GateResource
 		}) {
-			at.of.UID = 0 // at this gate, the lanes of all users wait behind a single best lane
+			at.key.UID = 0 // at this gate, the lanes of all users wait behind a single best lane
 		}
 		units := func(l rules.Lane) int {
 			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
 			return needs(l)[i].Units
 		}
 		first, found := best[at]
-		// A lane's head may precede its first job.
+		// Lanes may have the same head, because a head may precede the first job. Then choose the most units.
 		if !found || first.Head.After(l.Head) || first.Head == l.Head && units(l) > units(first) {
 			best[at] = l
 		}

@@ -119,8 +119,8 @@ func (e *Engine) commitOneGroup() {
 	e.writerToken <- struct{}{}
 }
 
-// BetweenTx takes the right to write and calls f once, outside of any transaction. It is never refused because
-// of load. An error of f has no effect on the engine.
+// BetweenTx takes the right to write and calls f once, outside of any transaction. Unlike Do, it never fails
+// because too many operations wait. An error of f has no effect on the engine.
 func (e *Engine) BetweenTx(ctx context.Context, f func() error) error {
 	select {
 	case <-e.writerToken:

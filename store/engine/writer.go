@@ -54,7 +54,7 @@ type Tx struct {
 	measurements []rules.Measurement
 	users        map[int]user                         // users that changed, as they were before the transaction
 	queues       map[*lanes.Queue]records.QueueCounts // queues that changed, with their counts before the transaction
-	changedTurns []*lanes.Queue                       // queues whose turns of users have changed
+	changedTurns []*lanes.Queue                       // queues in which the turns of users have changed
 
 	gateTables
 	edgeTables
@@ -65,7 +65,7 @@ type Tx struct {
 	serverTx
 }
 
-// Names under which a Tx embeds the tables of these packages.
+// Names under which a Tx embeds the tables of the packages gates and dependencies.
 type (
 	gateTables = gates.Tables
 	edgeTables = dependencies.Tables
@@ -176,7 +176,7 @@ func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 				e.refuseGroup(last, refusal)
 				return nil, nil
 			}
-			group = last // the operations that may use the whole reserve write little and free space
+			group = last // only the operations that may use the whole reserve: they write little and free space
 		case k == database.IsBusy && busyTries < maxRetries:
 			busyTries++
 		case k == database.IsBusy:
@@ -234,9 +234,9 @@ func (e *Engine) startCommitClock() (stop func()) {
 	return func() { e.commitStart.Store(nil) }
 }
 
-// tryGroup runs the transaction of a group once. If the operations are large, it runs only the first n. After
-// an error nothing is stored, unless the database is broken. culprit is the operation that caused the
-// error, or nil if that is unknown.
+// tryGroup runs the transaction of a group once. If the operations are large, it runs only the first ones; n is
+// their number. grant is what the waiting claim gets, or nil. After an error nothing is stored, unless the
+// database is broken. culprit is the operation that caused the error, or nil if that is unknown.
 func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer e.startCommitClock()()
 	t := &Tx{Conn: e.db, s: e, startTime: e.now(), memoryAtStart: e.mem}
@@ -291,12 +291,12 @@ func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, 
 	return n, grant, nil, nil
 }
 
-// runOps carries out the operations of a group, or only the first n. It stops early if the transaction gets too
-// large, or if it takes too long while other users wait. culprit is the operation whose error ended the
-// transaction.
+// runOps carries out the operations of a group, or only the first ones; n is their number. It stops early if the
+// transaction gets too large, or if it takes too long while other users wait. culprit is the operation whose error
+// ended the transaction.
 func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
-	usersSince := now // start of the time in which users' operations may take writequeue.GroupTime
+	usersSince := now // start of the group, or end of its last urgent operation
 	shared := s.ops.Shared(now)
 	for n < len(group) && t.transferredBytes() < maxGroupBytes &&
 		!(shared && now.Sub(usersSince) >= writequeue.GroupTime) {
@@ -307,7 +307,7 @@ func (t *Tx) runOps(group []*op) (n int, culprit *op, err error) {
 		}
 		n++
 		o.err = o.run(t)
-		failed := cmp.Or(t.err, t.rules.Err()) // even after a rejection, no statement can follow
+		failed := cmp.Or(t.err, t.rules.Err()) // such an error ends the transaction, even after a rejection
 		o.err = cmp.Or(failed, o.err)
 		ended := time.Now()
 		if o.class == Urgent {

@@ -256,8 +256,8 @@ func TestManyShareCommits(t *testing.T) {
 	}
 }
 
-// A claim that fails because the disk is full leases nothing, even if it has already chosen jobs. Jobs that
-// stay leased might run twice.
+// A claim that fails because the disk is full returns no jobs, even if it has already chosen some. Their leases are
+// not stored, so another claim could take the same jobs.
 func TestFullDiskClaimsNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)

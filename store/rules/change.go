@@ -71,7 +71,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 	return r.err
 }
 
-// adjustForDependencies returns the state that a job gets if a change requests the state to. A job with an
+// adjustForDependencies returns the state that a job gets if a change requests the given one. A job with an
 // undecided dependency gets the state Blocked. If Blocked is requested for a job without an undecided
 // dependency, the job gets the state Pending. An ended job that cannot change to Blocked does not wait for
 // parents that run again.
@@ -114,8 +114,8 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	return nil
 }
 
-// restartWait resets the waiting time of a job, as if the job were enqueued at the time due. It leaves the job
-// at least one more attempt.
+// restartWait resets the waiting time of a job, as if the job were enqueued at the time in the parameter due. It
+// leaves the job at least one more attempt.
 func (r *Rules) restartWait(j *Job, due queue.Millis) {
 	j.DueAt, j.AgingSince, j.ArrivalNumber, j.Reason = due, due, r.tx.Counts().EnqueuedTotal, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)

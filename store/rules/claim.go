@@ -21,7 +21,7 @@ type Queue struct {
 
 	Waiting      int64 // number of waiting jobs
 	MaxWaiting   int64 // limit of Waiting; 0 means unlimited
-	OwnRetention bool  // the queue has its own retention
+	OwnRetention bool  // the queue has its own retention instead of the general one
 }
 
 // claimer chooses jobs and leases them. It also opens and closes lanes.
@@ -38,8 +38,8 @@ type claimer struct {
 	ClaimedBytes int
 }
 
-// Claim leases the best jobs for which all gates have room, in the order of their ranks. It stops after want
-// jobs, or when the size of the jobs reaches MaxClaimBytes. If it leases none and more is true, the caller
+// Claim leases the best jobs for which all gates have room, in the order of their ranks. It stops at the
+// wanted number of jobs, or when their size reaches MaxClaimBytes. If it leases none and more is true, the caller
 // continues the claim in another transaction.
 func (c *claimer) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	bytes := 0

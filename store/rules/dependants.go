@@ -35,8 +35,8 @@ const Rerun = ^queue.State(0)
 // ends and retries a job again and again could add any number of notes.
 const MaxParentChanges = 8
 
-// addParentChange adds a note for a job's dependants; see ParentChange.State. If the newest earlier note also
-// says that the parent has ended, the new note applies only to edges that were added after that note. If state
+// addParentChange adds a note for a job's dependants; see ParentChange.State. If neither this note nor the newest
+// earlier one has the state Rerun, this note applies only to edges that were added after the earlier one. If state
 // is Rerun and the parent already has MaxParentChanges notes, addParentChange adds none. Instead, it drops the
 // notes that are newer than the last Rerun note, and extends that note to all current edges.
 func (r *Rules) addParentChange(j *Job, state queue.State) {
@@ -149,10 +149,10 @@ func (r *Rules) reopenChild(j *Job) {
 }
 
 // applyDependencyFailure cancels or holds a job after a parent ended in a state that the job's dependency does
-// not accept. The parameter do is the job's setting for this case.
-func (r *Rules) applyDependencyFailure(j *Job, do queue.OnDependencyFailure) {
+// not accept. onFailure is the job's setting for this case.
+func (r *Rules) applyDependencyFailure(j *Job, onFailure queue.OnDependencyFailure) {
 	switch {
-	case do == queue.DependencyFailureCancel:
+	case onFailure == queue.DependencyFailureCancel:
 		j.Reason = queue.ReasonDependency
 		r.Move(j, queue.Cancelled, queue.EventCancelled, dependencyDetail)
 	case j.State != queue.Held:

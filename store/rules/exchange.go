@@ -12,22 +12,22 @@ import (
 
 // Exchange records what a worker pool reports about its leases, then claims more jobs.
 func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
-	stale := func(l queue.Lease) { g.StaleLeases = append(g.StaleLeases, l) }
+	reportStale := func(l queue.Lease) { g.StaleLeases = append(g.StaleLeases, l) }
 	for i := range t.Starts {
-		r.recordStarted(&t.Starts[i], stale)
+		r.recordStarted(&t.Starts[i], reportStale)
 	}
 	for i := range t.Progress {
-		r.recordProgress(&t.Progress[i], stale)
+		r.recordProgress(&t.Progress[i], reportStale)
 	}
 	for i := range t.Settlements {
-		r.settle(&t.Settlements[i], t.MaxBytesPerUser, stale)
+		r.settle(&t.Settlements[i], t.MaxBytesPerUser, reportStale)
 	}
 	for _, l := range t.Releases {
-		r.release(l, stale)
+		r.release(l, reportStale)
 	}
 	for _, c := range t.Changes {
 		l := r.currentLease(c.Lease)
-		r.release(c.Lease, stale)
+		r.release(c.Lease, reportStale)
 		if l == nil || l.Running {
 			continue
 		}
@@ -56,11 +56,11 @@ func (r *Rules) currentLease(l queue.Lease) *Lease {
 	return nil
 }
 
-// recordStarted records the start of an attempt. For a stale lease, it calls stale instead.
-func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) {
+// recordStarted records the start of an attempt. For a stale lease, it calls reportStale instead.
+func (r *Rules) recordStarted(st *store.AttemptStart, reportStale func(queue.Lease)) {
 	l := r.currentLease(st.Lease)
 	if l == nil {
-		stale(st.Lease)
+		reportStale(st.Lease)
 	}
 	if l == nil || l.Running {
 		return
@@ -74,11 +74,11 @@ func (r *Rules) recordStarted(st *store.AttemptStart, stale func(queue.Lease)) {
 	r.Move(j, queue.Processing, queue.EventStarted, detail)
 }
 
-// recordProgress records the progress of a running attempt. For a stale lease, it calls stale instead.
-func (r *Rules) recordProgress(p *store.Progress, stale func(queue.Lease)) {
+// recordProgress records the progress of a running attempt. For a stale lease, it calls reportStale instead.
+func (r *Rules) recordProgress(p *store.Progress, reportStale func(queue.Lease)) {
 	l := r.currentLease(p.Lease)
 	if l == nil || !l.Running {
-		stale(p.Lease)
+		reportStale(p.Lease)
 		return
 	}
 	j := new(l.Job)
@@ -101,12 +101,12 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) {
 	r.check(r.tx.PutProgress(j))
 }
 
-// settle records how a lease ended, or calls stale if the lease is stale. maxBytes limits the bytes that the
+// settle records how a lease ended, or calls reportStale if the lease is stale. maxBytes limits the bytes that the
 // job's user may hold; 0 means unlimited.
-func (r *Rules) settle(e *store.Settlement, maxBytes int64, stale func(queue.Lease)) {
+func (r *Rules) settle(e *store.Settlement, maxBytes int64, reportStale func(queue.Lease)) {
 	l := r.currentLease(e.Lease)
 	if l == nil {
-		stale(e.Lease)
+		reportStale(e.Lease)
 		return
 	}
 	if e.Decision.RecordsAttempt {
@@ -181,7 +181,7 @@ func (r *Rules) PredictRow(e *store.Settlement, maxBytes int64) *Job {
 	}
 	added := store.OutputSize(&e.Attempt) + store.AttemptRecordSize(e, l.Job.StartedAttempts)
 	if maxBytes > 0 && r.tx.UserCounts(l.Job.UID).Bytes+added > maxBytes {
-		return nil // the row cannot be predicted, because making room first may change it
+		return nil // the row cannot be predicted, because the removal of old outputs may change it
 	}
 	j := l.Job
 	clearRunningFields(&j, e)
@@ -225,10 +225,10 @@ func (r *Rules) Pause(p store.Pause) error {
 
 // release ends a lease whose attempt never started, and returns the job to the queue. The job keeps the fence
 // of the lease, so that no later claim gets the same fence.
-func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) {
+func (r *Rules) release(lr queue.Lease, reportStale func(queue.Lease)) {
 	l := r.currentLease(lr)
 	if l == nil || l.Running {
-		stale(lr)
+		reportStale(lr)
 		return
 	}
 	j := new(l.Job)

@@ -247,7 +247,7 @@ func TestOutputMakesRoomForItself(t *testing.T) {
 	}
 	f := newFixture(t)
 	f.add(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})
-	limit := f.bytes[userA].all + 1000 // leaves room for one output
+	limit := f.bytes[userA].total + 1000 // leaves room for one output
 	end(f, "1", limit)
 	end(f, "2", limit)
 	if a, b := f.job("1").OutputBytes, f.job("2").OutputBytes; a != 0 || b != 1000 {

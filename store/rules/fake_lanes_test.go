@@ -12,7 +12,7 @@ import (
 // fakeLaneTables stores queues, lanes and gates.
 type fakeLaneTables struct {
 	queueRules     map[string]store.QueueRule
-	passes         map[string]int64 // number of each queue's next turn
+	nextTurns      map[string]int64 // number of each queue's next turn
 	lastServedTurn int64            // number of the turn that was served last
 
 	lanes     map[int64]fakeLane
@@ -30,7 +30,7 @@ func (f fakeQueues) Queue(name string) *Queue {
 	if !found {
 		rule = store.DefaultQueueRule
 	}
-	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: EndPosition, NextTurn: f.d.passes[name]}
+	q := &Queue{Name: name, Weight: rule.Weight, Room: math.MaxInt, Head: EndPosition, NextTurn: f.d.nextTurns[name]}
 	q.MaxWaiting, q.OwnRetention = rule.MaxPending, rule.Retention != store.Retention{}
 	if rule.Concurrency > 0 {
 		q.Room = max(0, rule.Concurrency-f.countLeased(name))
@@ -82,7 +82,7 @@ func (f fakeQueues) WeightsDiffer() bool {
 
 func (f fakeQueues) LastServedTurn() int64 { return f.d.lastServedTurn }
 func (f fakeQueues) RecordQueueTurn(q *Queue, turn, next int64) {
-	f.d.passes[q.Name], f.d.lastServedTurn = next, turn
+	f.d.nextTurns[q.Name], f.d.lastServedTurn = next, turn
 }
 
 // fakeLane is a lane with the text that identifies its demands.

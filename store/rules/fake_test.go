@@ -77,15 +77,15 @@ type fakeEvent struct {
 	detail string
 }
 
-// fakeBytes counts the bytes of a user's jobs. outputs is the part of all that outputs take.
-type fakeBytes struct{ all, outputs int64 }
+// fakeBytes counts the bytes of a user's jobs: the total, and the part of it that outputs take.
+type fakeBytes struct{ total, outputs int64 }
 
 func newFakeData() *fakeData {
 	d := &fakeData{currentTime: 1_000_000, node: store.Node{Name: "here"}}
 	d.order = queue.Order{Scheduling: queue.ByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Second}
 	d.jobs, d.leases, d.nextSeq, d.disownedUIDs = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
 	d.attempts, d.states, d.bytes = map[int64][]store.Settlement{}, map[queue.State]int{}, map[int]fakeBytes{}
-	d.queueRules, d.passes = map[string]store.QueueRule{}, map[string]int64{}
+	d.queueRules, d.nextTurns = map[string]store.QueueRule{}, map[string]int64{}
 	d.lanes, d.lastTurns, d.gates = map[int64]fakeLane{}, map[ClosedListKey]int64{}, map[int64]fakeGate{}
 	d.schedules, d.occurrenceRecords = map[string]store.Schedule{}, map[string][]store.OccurrenceRecord{}
 	return d
@@ -98,7 +98,7 @@ func (d *fakeData) clone() fakeData {
 	c.events, c.measurements = slices.Clone(d.events), slices.Clone(d.measurements)
 	c.deletableOutputs = slices.Clone(d.deletableOutputs)
 	c.states, c.bytes, c.leases = maps.Clone(d.states), maps.Clone(d.bytes), maps.Clone(d.leases)
-	c.queueRules, c.passes = maps.Clone(d.queueRules), maps.Clone(d.passes)
+	c.queueRules, c.nextTurns = maps.Clone(d.queueRules), maps.Clone(d.nextTurns)
 	c.lanes, c.lastTurns = maps.Clone(d.lanes), maps.Clone(d.lastTurns)
 	c.edges, c.notes, c.schedules = slices.Clone(d.edges), slices.Clone(d.notes), maps.Clone(d.schedules)
 	c.attempts, c.occurrenceRecords, c.gates = cloneLists(d.attempts), cloneLists(d.occurrenceRecords), maps.Clone(d.gates)
@@ -278,7 +278,7 @@ func (f fakeHistory) AddDeletableOutput(ref, _ string) error {
 func (f fakeHistory) TrimUserData(uid int, keep int64) error {
 	list := f.d.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.Ended() })
 	slices.SortStableFunc(list, func(a, b Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
-	for i := 0; i < len(list) && f.d.bytes[uid].all > keep; i++ {
+	for i := 0; i < len(list) && f.d.bytes[uid].total > keep; i++ {
 		j := list[i]
 		for k := range f.d.attempts[j.Seq] {
 			f.d.attempts[j.Seq][k].Attempt.Output = nil
@@ -307,7 +307,7 @@ func (f fakeCounters) UserCounts(uid int) (u UserCounts) {
 	for _, l := range f.d.leases {
 		u.Leased += bit(l.Job.UID == uid)
 	}
-	u.Bytes, u.OutputBytes = f.d.bytes[uid].all, f.d.bytes[uid].outputs
+	u.Bytes, u.OutputBytes = f.d.bytes[uid].total, f.d.bytes[uid].outputs
 	return u
 }
 
@@ -322,7 +322,7 @@ func (f fakeCounters) AdjustRetainedCount(_ *Job, by int) { f.d.retainedCount +=
 
 func (f fakeCounters) AddUserBytes(uid int, stored, outputs int64) {
 	b := f.d.bytes[uid]
-	f.d.bytes[uid] = fakeBytes{b.all + stored + outputs, b.outputs + outputs}
+	f.d.bytes[uid] = fakeBytes{b.total + stored + outputs, b.outputs + outputs}
 }
 
 type fakeLeases struct{ d *fakeData }

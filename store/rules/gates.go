@@ -49,7 +49,7 @@ type gatekeeper struct {
 	rates    map[int64]rateRoom // the rate limits checked in this transaction
 }
 
-// GateRoom returns how much room the gate in need has for a job of the user uid.
+// GateRoom returns how much room a gate has for a job of a user. The parameter need names the gate.
 func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 	if need.Kind == queue.GateUser {
 		if k.settings.Node().UnknownUIDs[uid] {
@@ -117,7 +117,7 @@ func (k *gatekeeper) roomOfRate(gate int64, rule *GateRule) (GateRoom, error) {
 	return g, nil
 }
 
-// ClearRates discards cached values after a part of the transaction was undone.
+// ClearRates discards the cached room of rate limits after a part of the transaction was undone.
 func (k *gatekeeper) ClearRates() { k.rates = nil }
 
 // recordStart records a start for a rate limit, so that it counts toward the limit until it leaves the period.

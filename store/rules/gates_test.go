@@ -183,7 +183,7 @@ func TestTurnKeepsReservation(t *testing.T) {
 	f.add(queue.Job{ID: "running", UID: userC, Priority: 9, Demands: demands("resource:gpu:2")})
 	f.add(queue.Job{ID: "first", UID: userC}, needing("large", "resource:gpu:4"))
 	f.add(queue.Job{ID: "small", UID: userB, Demands: demands("resource:gpu:1")})
-	f.wantClaim(9, "running first") // the large job keeps the two free units
+	f.wantClaim(9, "running first") // the two free units are reserved for the large job
 	f.end("running")
 	f.wantClaim(9, "small") // both have room now, and userB has the turn
 	f.end("small")

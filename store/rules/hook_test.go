@@ -86,7 +86,7 @@ func TestHookHasNoHooks(t *testing.T) {
 // A hook that cannot be created is dropped, and an event says so. The change of the job is still recorded.
 func TestHookIsDropped(t *testing.T) {
 	cases := map[string]func(*fixture){
-		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesPerUser = f.bytes[userA].all + 100 },
+		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesPerUser = f.bytes[userA].total + 100 },
 		"the account was given to another":   func(f *fixture) { f.disownedUIDs[userA] = -1001 },
 		"the job's settings cannot be read":  func(f *fixture) { f.damage("1") },
 		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxWaitingHookJobs) },

@@ -14,7 +14,7 @@ func (r *Rules) Insert(draft *queue.Job, draftNumber, uid int, seq int64, id str
 	}
 	j.CreatedAt, j.UpdatedAt, j.DueAt, j.AgingSince = now, now, j.RunAt, max(now, j.RunAt)
 	r.tx.CountEnqueued()
-	// The job's arrival number includes the job itself. Each job enqueued later gives it ageing points.
+	// The arrival number counts the job itself, so only jobs that are enqueued later give it ageing points.
 	j.ArrivalNumber = r.tx.Counts().EnqueuedTotal
 	j.Rank = rankOf(r.tx, &j.Job)
 	r.applyDeclaredLimits(j)

@@ -109,7 +109,7 @@ func (k *laneKeeper) checkResourceOrder(l *Lane, gate int64) (fullGate int64) {
 			return Open
 		}
 		if k.outOfSteps() {
-			// The other lane may still go first, so this lane waits until OpenLanes has checked it.
+			// The other lane may still go first, so the lane l waits until OpenLanes has checked the other one.
 			k.MarkGateDirty(gate)
 			return gate
 		}

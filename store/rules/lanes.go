@@ -158,8 +158,8 @@ func (k *laneKeeper) setHead(l *Lane, head Position, closedBy int64) {
 			}
 		}
 	}
-	// The lane was waiting for a resource and held back all lanes behind its head. Now it holds back fewer
-	// lanes.
+	// A lane that waits for a resource holds back all lanes behind its head. If this lane was such a lane, it
+	// now holds back fewer lanes.
 	if needsResource(l, l.ClosedBy) && (closedBy != l.ClosedBy || head.After(l.Head)) {
 		k.MarkGateDirty(l.ClosedBy)
 	}

@@ -235,7 +235,7 @@ func (e *occurrenceEnqueuer) checkRejection() error {
 		return nil
 	case !errors.As(err, &rejection):
 		return err
-	// This is not a rejection, because the unique key is free when the replaced jobs end.
+	// This is not a rejection, because the unique key is free once the replaced jobs have ended.
 	case rejection.Code == queue.CodeExists && e.schedule.Draft.UniqueFor == 0:
 		return nil
 	}

@@ -20,7 +20,7 @@ type RecheckState struct {
 	dirtyGates map[int64]recheckPass
 }
 
-// recheckPass is the progress of checking all lists of a gate once, in the order of ClosedLaneList.Compare. A
+// recheckPass is the progress of checking all lists of a gate once, in the order of ClosedListKey.Compare. A
 // list contains the closed lanes of one queue and user.
 type recheckPass struct {
 	lastChecked ClosedListKey // the last list that was checked; zero if none was
@@ -55,7 +55,7 @@ func (k *laneKeeper) MarkGateDirty(gate int64) {
 }
 
 // markResourcesDirty calls MarkGateDirty for all resources. It is called when a gate has lost room. A lane that
-// goes first at a resource may now lack room at that gate. It then no longer holds back the lanes behind it.
+// goes first at a resource may now lack room at the other gate. Then it no longer holds back the lanes behind it.
 func (k *laneKeeper) markResourcesDirty() {
 	for _, gate := range k.gates.ResourceGates() {
 		k.MarkGateDirty(gate)

@@ -129,7 +129,7 @@ func (p *parentChecker) edgeStatuses(draft *queue.Job) (statuses []store.Depende
 		status := store.Unresolved
 		switch {
 		case d.DraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
-		// The parent was removed after this draft was staged.
+		// In the next two cases, the parent was removed after this draft was staged.
 		case errors.Is(err, queue.ErrNotFound) && draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
 		case errors.Is(err, queue.ErrNotFound):
@@ -166,8 +166,8 @@ type ancestors struct {
 }
 
 // add adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs waits for the
-// child, it returns an error that contains name, the parent's id.
-func (a *ancestors) add(parent int64, name string) error {
+// child, it returns an error that contains parentID.
+func (a *ancestors) add(parent int64, parentID string) error {
 	if a.seenSeqs[parent] {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (a *ancestors) add(parent int64, name string) error {
 		last := list[len(list)-1]
 		list = list[:len(list)-1]
 		if last == a.child {
-			return queue.Invalid("depends_on", "jobs would wait for each other: %q waits for this job", name)
+			return queue.Invalid("depends_on", "jobs would wait for each other: %q waits for this job", parentID)
 		}
 		parents, err := a.edges.Parents(last, queue.MaxDependencies)
 		if err != nil {
@@ -208,8 +208,8 @@ func errorAtDraft(e *queue.Error, i, total int) error {
 	return e
 }
 
-// checkAcyclic returns an error that names the drafts of a cycle, if drafts depend on each other. A stored job
-// cannot depend on a draft.
+// checkAcyclic returns an error that names the drafts of a cycle, if drafts depend on each other in a cycle. It
+// need not check stored jobs, because they cannot depend on drafts.
 func checkAcyclic(drafts []queue.Job) error {
 	const (
 		unvisited = iota

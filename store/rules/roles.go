@@ -69,11 +69,11 @@ type Jobs interface {
 	// job keeps its uid, because the uid still belongs to the same account.
 	FormerOwnerUID(uid int, seq int64) int
 	// RegisterDraft assigns a seq and an id to a draft, without checking the limits on waiting jobs. It also
-	// returns at, the draft number to be passed to Insert.
-	RegisterDraft(draft *queue.Job) (at int, seq int64, id string, err error)
-	// Insert stores a new job. draft is the number of its draft, counted from 0: the index in the request, or
-	// the number from RegisterDraft.
-	Insert(j *Job, draft int) error
+	// returns the draft number to be passed to Insert.
+	RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error)
+	// Insert stores a new job. draftNumber is counted from 0: it is the index of the draft in the request, or the
+	// number from RegisterDraft.
+	Insert(j *Job, draftNumber int) error
 	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is
 	// completely written.
 	StoredSize(j *queue.Job) (int64, error)
@@ -100,9 +100,9 @@ type History interface {
 	DeleteOldestAttempt(seq int64) error
 	// AddDeletableOutput records that an output file on a node is no longer needed.
 	AddDeletableOutput(ref, node string) error
-	// TrimUserData removes outputs and inputs of a user until the user holds at most keep bytes. It removes them
-	// in the same order as store.Quotas.TrimUserData. It removes nothing if more of them would have to be removed
-	// than store.RemovalLimit allows.
+	// TrimUserData removes outputs and inputs of a user until the user's bytes are at most keep. It removes them in
+	// the same order as store.Quotas.TrimUserData. It removes nothing if more of them would have to be removed than
+	// store.RemovalLimit allows.
 	TrimUserData(uid int, keep int64) error
 	// AddMeasurement adds the start or the end of an attempt to the statistics of its queue, in this transaction.
 	AddMeasurement(m Measurement)
@@ -122,8 +122,8 @@ type Counters interface {
 	// AdjustRetainedCount counts an ended job to which its queue's own retention applies. It adds the job and
 	// the bytes of its outputs to the counts if the parameter by is 1, and subtracts them if it is -1.
 	AdjustRetainedCount(j *Job, by int)
-	// AddUserBytes adds to the counted bytes of a user's jobs and schedules. outputs is the change of the bytes of
-	// outputs, and stored the change of all other bytes; both may be negative.
+	// AddUserBytes changes the counted bytes of a user's jobs and schedules. The parameter outputs is added to the
+	// bytes of outputs, and the parameter stored to all other bytes. Both may be negative.
 	AddUserBytes(uid int, stored, outputs int64)
 }
 
@@ -171,8 +171,8 @@ type Lanes interface {
 	// ScanLane reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
 	ScanLane(l *LaneScan) error
 	// EachClosedList visits the lists of closed lanes of a gate. It calls the function each for the best lane
-	// of every list, until the function returns false. It starts behind the list with the key after, and
-	// follows the order of ClosedLaneList.Compare.
+	// of every list, until the function returns false. It follows the order of ClosedListKey.Compare, and
+	// begins after the list with the key in the parameter after.
 	EachClosedList(gate int64, after ClosedListKey, each func(Lane) (bool, error)) error
 	// BestClosedInList returns the best lane of one list of lanes that a gate has closed.
 	BestClosedInList(gate int64, list ClosedListKey) (l Lane, found bool, err error)
@@ -184,9 +184,9 @@ type Lanes interface {
 type UserTurns interface {
 	// HasSeveralUsers reports whether several users may have open lanes in a queue.
 	HasSeveralUsers(q *Queue) bool
-	// EachContender calls the function each for the best open lane of every user in a queue. served is the
+	// EachContender calls the function each for the best open lane of every user in a queue. lastTurn is the
 	// number of the user's last turn, or 0 if unknown.
-	EachContender(q *Queue, each func(l *Lane, served int64))
+	EachContender(q *Queue, each func(l *Lane, lastTurn int64))
 	// RecordUserTurn records that a claim took a job of a user, and returns the turn.
 	RecordUserTurn(q *Queue, uid int) UserTurn
 	// UndoUserTurn undoes a turn that RecordUserTurn has recorded.
@@ -203,10 +203,10 @@ type Gates interface {
 	ResourceGates() []int64
 	// RecordStart stores a start for a rate limit, and may delete starts that are older than the period.
 	RecordStart(gate int64, at queue.Millis) error
-	// CountStarts counts the starts at or after since. A start in the future counts as now.
+	// CountStarts counts the starts at or after the time since. A start in the future counts as one now.
 	CountStarts(gate int64, since queue.Millis) (n int, err error)
 	// NthNewestStart returns the time of the start that has exactly n newer starts. It considers only starts at
-	// or after since. If there are n or fewer of them, it returns 0.
+	// or after the time since. If there are n or fewer of them, it returns 0.
 	NthNewestStart(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
 	// ScheduleRecheck ensures that Promote checks a gate again at the given time.
 	ScheduleRecheck(gate int64, at queue.Millis) error
@@ -215,7 +215,7 @@ type Gates interface {
 	// keeps the rule while unfinished jobs name the key.
 	SetRuleFromJob(j *Job, d queue.Demand) (gate int64, err error)
 	// SetFixedRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
-	// if the rule is unchanged. If d.Amount is 0, jobs set the rule again.
+	// if the rule is unchanged. If d.Amount is 0, the rule stays as it is, but jobs can change it again.
 	SetFixedRule(d queue.Demand) (gate int64, err error)
 	// AdjustNamingCounts changes the counts of unfinished jobs that name a key, for each key that j names. The
 	// parameter by is 1 or -1, and is added to each count.
@@ -228,7 +228,7 @@ type Dependencies interface {
 	// HasEdges reports whether any edge is stored, decided or not.
 	HasEdges() bool
 	// AddEdge stores an edge with its status.
-	AddEdge(child int64, d queue.Dependency, do queue.OnDependencyFailure, status store.DependencyStatus) error
+	AddEdge(child int64, d queue.Dependency, onFailure queue.OnDependencyFailure, status store.DependencyStatus) error
 	// SetEdgeStatus writes the status of an edge.
 	SetEdgeStatus(e *Edge, status store.DependencyStatus) error
 	// DeleteEdges deletes all edges of a child.
@@ -242,8 +242,8 @@ type Dependencies interface {
 	EdgesToDecide(e ParentChange, n int) ([]Edge, error)
 	// AddParentChange adds a note about a parent whose edges must be decided later. The note says that the
 	// parent has ended, was removed (state 0), or runs again (state Rerun). It applies to the edges that the
-	// parent has now. If all of these edges have ids up to after, AddParentChange adds no note.
-	AddParentChange(parent int64, uid int, state queue.State, after int64) error
+	// parent has now. If none of these edges has an id above afterEdge, AddParentChange adds no note.
+	AddParentChange(parent int64, uid int, state queue.State, afterEdge int64) error
 	// CountParentChanges returns the number of notes about a parent, and the newest note.
 	CountParentChanges(parent int64) (n int64, newest ParentChange, err error)
 	// ExtendRerunChange deletes the notes that are newer than the parent's newest Rerun note, and extends that note
@@ -264,9 +264,8 @@ type Schedules interface {
 	Schedule(name string) (store.Schedule, error)
 	// SetScheduleState writes a schedule's times, its boot id and its pause.
 	SetScheduleState(s *store.Schedule) error
-	// UnfinishedJobs lists the unfinished jobs of a schedule, newest first, at most as many as the parameter
-	// most.
-	UnfinishedJobs(schedule string, most int) ([]Job, error)
+	// UnfinishedJobs lists up to limit unfinished jobs of a schedule, newest first.
+	UnfinishedJobs(schedule string, limit int) ([]Job, error)
 	// AddOccurrenceRecord records the outcome of an occurrence of a schedule, and deletes the schedule's oldest records
 	// above the limit.
 	AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error

@@ -1,4 +1,4 @@
-// Package rules decides how jobs are enqueued, ordered, claimed, settled and changed, once for every
+// Package rules decides how jobs are enqueued, ordered, claimed, settled and changed, in the same way for every
 // database.
 //
 // An engine stores jobs in a database and makes no decisions itself. It gives the rules a transaction, Tx,

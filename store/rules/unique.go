@@ -91,7 +91,8 @@ func checkAcyclicSubstituted(drafts []queue.Job, substitutes map[int]Substitute)
 	return checkAcyclic(list)
 }
 
-// keyConflict returns the job that has a draft's unique key. It returns an error if the draft is to be rejected.
+// keyConflict returns the job that has a draft's unique key, or nil. If the draft is to be rejected, it returns an
+// error.
 func (u *uniqueKeys) keyConflict(d *queue.Job) (*Job, error) {
 	j, found := u.keyHolder(d.UID, d.Unique)
 	switch {
