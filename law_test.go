@@ -344,7 +344,6 @@ func TestFewFilesOpenFilesOrAShell(t *testing.T) {
 		"store/integrity/outputs.go":   "an output file",
 		"store/sqlitedb/os_unix.go":    "a directory",
 		"store/sqlitedb/fs_windows.go": "a directory",
-		"store/sqlitedb/fs_linux.go":   "the shared memory file, whose locks do not end with another descriptor",
 		"store/sqlite/sqlite.go":       "a database that does not exist yet",
 	}
 	for file := range sources(t) {

@@ -355,10 +355,16 @@ func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 			execution queue.Execution
 			state     queue.State
 		}{
-			"as usual":                {queue.Execution{}, queue.Dead},
-			"the code is success":     {queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes}}, queue.Completed},
-			"the code means later":    {queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{DeferCodes: codes}}, queue.Pending},
-			"the code is not retried": {queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{NoRetryCodes: codes}}, queue.Dead},
+			"as usual": {queue.Execution{}, queue.Dead},
+			"the code is success": {
+				queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes}}, queue.Completed,
+			},
+			"the code means later": {
+				queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{DeferCodes: codes}}, queue.Pending,
+			},
+			"the code is not retried": {
+				queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{NoRetryCodes: codes}}, queue.Dead,
+			},
 		} {
 			j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
 			d := queue.Decide(j, queue.Outcome{EndCause: queue.EndCannotStart, ExitCode: code, Error: "it is missing"}, policy)

@@ -39,8 +39,9 @@ func newLargestJob(id string) queue.Job {
 			sixfoldText(queue.MaxCommandBytes)},
 		Stdin: sixfoldText(queue.MaxStdinBytes), Cwd: sixfoldText(4096), User: sixfoldText(256), Shell: sixfoldText(4096),
 		OutputLimit: queue.MaxOutputLimit, AsUID: new(61377),
-		SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes}, OnLost: queue.OnLostRetry,
-		Labels: map[string]string{},
+		SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes},
+		OnLost:           queue.OnLostRetry,
+		Labels:           map[string]string{},
 	}
 	for i := range queue.MaxLabels {
 		name := fmt.Sprint(i)

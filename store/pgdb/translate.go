@@ -15,7 +15,7 @@ import (
 // ConnLostError is the error of a connection that is lost, or of a server that is shutting down.
 type ConnLostError struct{ error }
 
-// Kind returns DatabaseBusy, because a new connection may succeed.
+// Kind returns IsBusy, because a new connection may succeed.
 func (ConnLostError) Kind() database.ErrorKind { return database.IsBusy }
 
 // Error returns the message in one line, even if several addresses were tried.

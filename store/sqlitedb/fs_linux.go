@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -55,21 +57,29 @@ func FileSystemOf(dir string) (fileSystem, error) {
 // allocateWALIndex allocates disk blocks for the -shm file of an open database, as many as a WAL of WALKeepBytes
 // needs. SQLite itself writes one byte for each 4 KiB of the file. If the blocks of the file system are smaller,
 // most of the file has no block. On a full disk, the first access to such a part of the mapped file then fails
-// with SQLITE_IOERR_IN_PAGE, which a store cannot survive.
+// with SQLITE_IOERR_IN_PAGE, which a store cannot survive. The function uses the descriptor that SQLite has
+// open: to close another one would release the locks that SQLite holds on the file, which are POSIX locks.
 func allocateWALIndex(path string) error {
-	// Closing the file releases no lock of SQLite, which uses open-file-description locks on Linux.
-	f, err := os.OpenFile(path+"-shm", os.O_RDWR|PlainFileFlags, 0)
-	if errors.Is(err, os.ErrNotExist) { // the database is not in WAL mode
-		return nil
-	} else if err != nil {
-		return err
+	file, err := os.Stat(path + "-shm")
+	if err != nil {
+		return nil // the database is not in WAL mode
 	}
-	defer f.Close()
-	err = unix.Fallocate(int(f.Fd()), 0, 0, walIndexBytes)
-	if errno, ok := errors.AsType[syscall.Errno](err); ok && IsDiskLimitErrno(errno) {
-		return noSpaceError(path, err)
+	descriptors, _ := os.ReadDir("/proc/self/fd") // without /proc, the file grows as SQLite extends it
+	for _, d := range descriptors {
+		info, err := os.Stat(filepath.Join("/proc/self/fd", d.Name()))
+		if err != nil || !os.SameFile(info, file) {
+			continue
+		}
+		fd, err := strconv.Atoi(d.Name())
+		if err == nil {
+			err = unix.Fallocate(fd, 0, 0, walIndexBytes)
+		}
+		if errno, ok := errors.AsType[syscall.Errno](err); ok && IsDiskLimitErrno(errno) {
+			return noSpaceError(path, err)
+		}
+		return nil // only file systems with small blocks need this, and these support it
 	}
-	return nil // ignore other errors: a file system without small blocks need not support this call
+	return nil
 }
 
 // walIndexBytes is the size of the -shm file, in bytes, for a WAL of WALKeepBytes. The file has one region for

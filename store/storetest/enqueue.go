@@ -61,9 +61,10 @@ func settingsAreReturned(r *rig) {
 			Argv: []string{"prog", "", "ä\n\"\\\x01\u2028<&>"}, Env: []string{"A=1", "B=x=y", "C="}, Cwd: "/tmp/ü", Umask: 0,
 			Stdin: "line\nline\n", StdinFile: "/tmp/in", IdleTimeout: time.Minute,
 			Timeout: 90*time.Second + 1, KillAfter: time.Nanosecond,
-			Backoff:          queue.Backoff{Base: 1.5, Strategy: queue.Linear, Max: time.Minute, Jitter: new(0.0)},
-			SpecialExitCodes: queue.SpecialExitCodes{OkCodes: []int{0, 3}, NoRetryCodes: []int{1<<32 - 1}, DeferCodes: []int{75}},
-			OnLost:           queue.OnLostHold, AllowBackground: true, TTY: true,
+			Backoff: queue.Backoff{Base: 1.5, Strategy: queue.Linear, Max: time.Minute, Jitter: new(0.0)},
+			SpecialExitCodes: queue.SpecialExitCodes{OkCodes: []int{0, 3}, NoRetryCodes: []int{1<<32 - 1},
+				DeferCodes: []int{75}},
+			OnLost: queue.OnLostHold, AllowBackground: true, TTY: true,
 			Labels: map[string]string{"k": "v", "leer": ""}, OutputLimit: 1, User: "alice",
 			Limits: queue.Limits{Memory: 64 << 20, CPUs: 0.5, Tasks: 7, Nice: -3, NoFile: 99, NoNewPrivileges: true},
 		}
