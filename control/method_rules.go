@@ -246,7 +246,7 @@ func conditionRows() []conditionRow {
 		{"Attach", notTogether, "text", "base64", insteadOf("base64")},
 		{"QueueSet", anyOf, queueSettings, "",
 			"no changes given; set at least one of the parameters " + quoteNames(queueSettings)},
-		{"QueuePause QueueName", oneSet, "name", "all",
+		{"QueuePause QueueResumeParams", oneSet, "name", "all",
 			`no queue given; set parameter "name", or set parameter "all" to true`},
 		{"QueuePause", notTogether, "for", "until", insteadOf("until")},
 		{"QueuePause", notTogether, "freeze", "until for",
