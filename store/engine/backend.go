@@ -23,8 +23,8 @@ type Backend interface {
 	// changes that other nodes have committed. After an error, the group is rolled back; the kind of the error
 	// decides whether it is tried again.
 	BeginTx(t *Tx) error
-	// A lease is reserved while its attempt is not known to have started. ReadReservations adds a
-	// statement to the parameter all. It reads the reserved leases that are stored outside of the table meta.
+	// A lease is reserved while its attempt is not known to have started. ReadReservations adds to
+	// the batch a statement that reads the reserved leases that are stored outside of the table meta.
 	// WriteReservations stores the reserved leases. If the list in meta must change, changed is true and inMeta
 	// is the new list. The writer calls both inside a transaction, or while it loads its cache.
 	ReadReservations(all *database.QueryBatch, read func(database.Row))
@@ -68,23 +68,23 @@ type DiskSpace interface {
 // its methods inside a transaction. An error rolls the transaction back, and its kind decides what happens
 // next. Each call may take a round trip to the server, so the engine does not make one call per job.
 type SharedDatabase interface {
-	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. The parameter want is
-	// the expected number of rows. If readNow is true, it also reads the rows immediately, because later statements
+	// StartLaneQuery sends the query for the next jobs of a lane before its rows are needed. want is the expected
+	// number of rows. If readNow is true, it also reads the rows immediately, because later statements
 	// would delay them.
 	StartLaneQuery(query string, args []any, want int, readNow bool) (EarlyRows, error)
-	// ReadLanes reads the next jobs of several lanes in one round trip. The result has one element for each
-	// start: the columns records.WholeColumns of at most size jobs, and the readahead.Head of the next job.
+	// ReadLanes reads the next jobs of several lanes in one round trip. For each element of starts, it returns
+	// the columns records.WholeColumns of up to size jobs, and the readahead.Head of the job after these.
 	ReadLanes(t *Tx, starts []readahead.Start, size int) ([]readahead.LaneJobs, error)
-	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes them to the callback
-	// each: the first perUser lanes of each user. It skips lanes whose ids are in closedHere. If uids is nil,
+	// ReadOpenLanes reads the open lanes with demands of a queue in one query, and passes the first perUser lanes
+	// of each user to the callback. It skips lanes whose ids are in closedHere. If uids is nil,
 	// it reads the lanes of all users.
 	ReadOpenLanes(t *Tx, queue string, uids []int, perUser int, closedHere []int64, each func(rules.Lane)) error
 	// StoreNode stores the labels and resources of this node, for the other nodes.
 	StoreNode(t *Tx, n *store.Node) error
-	// StoreDelta stores the cache delta of the commit with the number commit, for the other nodes. An empty
-	// delta makes them reload.
+	// StoreDelta stores the cache delta of the commit with the given number, for the other nodes. An empty delta
+	// makes them reload.
 	StoreDelta(t *Tx, commit int64, delta []byte) error
-	// EnqueueSubmission calls enqueue for a submission, a job that a client has written to the database, and
+	// A submission is a job that a client has written to the database. EnqueueSubmission calls enqueue for it, and
 	// deletes the submission. If the submission no longer exists, another service has enqueued it, and
 	// EnqueueSubmission reports a duplicate.
 	EnqueueSubmission(t *Tx, r *store.Request, enqueue func() (store.Receipt, error)) (store.Receipt, error)

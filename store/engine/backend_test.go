@@ -135,7 +135,7 @@ func (s fileBackend) ReleaseReserve(bool) bool { return false }
 
 func (s fileBackend) OnSpaceFreed() {}
 
-// inTransaction calls the function do within a write transaction.
+// inTransaction calls a function within a write transaction.
 func inTransaction(t *testing.T, s *Store, do func() error) {
 	t.Helper()
 	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {

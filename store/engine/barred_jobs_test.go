@@ -114,7 +114,7 @@ func runBlocks(t testing.TB, s *Store, n int) {
 	}
 }
 
-// Claims cost the same for any number of other users' jobs that cannot start, for whatever reason.
+// The cost of a user's claims does not depend on how many jobs of other users cannot start, whatever the reason.
 func TestJobsThatCannotStartCostNothing(t *testing.T) {
 	statements := func(s *Store) (n int64) {
 		runBlocks(t, s, 20) // prepares the statements

@@ -88,7 +88,7 @@ func (m *memory) countBatch(b *batch, sign int64) {
 	})
 }
 
-// firstBatch returns the batch with the lowest number for which matches returns true.
+// firstBatch returns the batch with the lowest number among those that the given function accepts.
 func (m *memory) firstBatch(matches func(*batch) bool) (found batch, ok bool) {
 	for _, b := range m.batches {
 		if matches(&b) && (!ok || b.number < found.number) {

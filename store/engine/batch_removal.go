@@ -53,7 +53,7 @@ func (t *Tx) removeNextFrame(n int64) (more bool) {
 		t.removeEmptyBatch(n)
 		return false
 	}
-	if !f.complete { // some of the frame's ids are unreadable
+	if !f.complete { // some ids in the frame are unreadable, so remove all ids of the batch
 		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
 	}
 	t.dropFrame(&f)

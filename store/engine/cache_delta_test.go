@@ -183,9 +183,9 @@ func lanesIn(m *memory) map[lanes.Name]int64 {
 	return list
 }
 
-// runMirroredWalks compares two nodes of a database in random walks. The function that open returns opens both
-// nodes, each time on the same database. The first node makes all changes. The second node applies them only in
-// its own transactions.
+// runMirroredWalks compares two nodes of a database in random walks. The callback open returns a function that
+// opens both nodes, each time on the same database. The first node makes all changes. The second node applies
+// them only when it begins a transaction itself.
 func runMirroredWalks(t *testing.T, n int,
 	open func(t *testing.T) func(queue.Order) (s store.Store, first, second *Engine)) {
 	runWalks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *Engine) {

@@ -77,8 +77,8 @@ func (t *Tx) reload() error {
 	return nil
 }
 
-// CatchUp applies the cache deltas of the commits that this node has missed, up to the commit whose number is the
-// parameter commits. If deltas are missing or unreadable, it reloads the caches. Then it prepares the transaction
+// CatchUp applies the cache deltas of the commits that this node has missed, up to the commit with the given
+// number. If deltas are missing or unreadable, it reloads the caches. Then it prepares the transaction
 // for a database with other nodes, and may send the query of the next claim. The backend calls it in BeginTx, once
 // it holds the writer lock.
 func (t *Tx) CatchUp(commits int64, deltas [][]byte) error {

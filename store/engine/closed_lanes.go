@@ -91,8 +91,8 @@ func uidOfGate(gate int64) int {
 	return int((-gate - 2) / 2)
 }
 
-// EachClosedList implements rules.Lanes. It calls the function each for the best lane of every list of lanes
-// that a gate has closed. It reads all these lanes before the first call, because the calls may change lanes.
+// EachClosedList implements rules.Lanes. It passes the best lane of every list of lanes that a gate has closed to
+// the callback. It reads all these lanes before the first call, because the callback may change lanes.
 func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rules.Lane) (bool, error)) error {
 	ls := t.s.mem.lanes
 	best := map[rules.ClosedListKey]rules.Lane{}
@@ -131,8 +131,8 @@ func (t *Tx) EachClosedList(gate int64, after rules.ClosedListKey, each func(rul
 
 // closedListLanes returns lanes with demands that a gate has closed. closedHere lists the ids of lanes that are
 // closed only for this node. If closedHere is not empty, the result is exactly its lanes. If it is empty, the
-// result is the best lane of each list after the list with the key in the parameter after. more is true if there
-// may be further lists.
+// result is the best lane of each list that comes after the given key. more is true if there may be further
+// lists.
 func (t *Tx) closedListLanes(gate int64, after rules.ClosedListKey, closedHere string) (list []rules.Lane, more bool) {
 	search := closedLaneSearch{gate: gate, allUsers: true, perList: true}
 	if known, found := t.closedLanes[search]; found && after == (rules.ClosedListKey{}) {
@@ -155,7 +155,7 @@ func (t *Tx) closedListLanes(gate int64, after rules.ClosedListKey, closedHere s
 	return list, len(list) == maxListsPerCall && closedHere == ""
 }
 
-// firstLaneOfNextList returns the best lane in the gate's next list after the list with the key previous. The zero
+// firstLaneOfNextList returns the best lane in the gate's next list after the list with the given key. The zero
 // key comes before all others. One query searches the rest of the previous list's queue, and another one searches
 // later queues. With a single condition on the pair (queue, uid), SQLite would use the index only for the
 // queue, and read all lanes of the previous list.

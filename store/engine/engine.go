@@ -68,7 +68,7 @@ type Engine struct {
 type identity struct {
 	node       int64  // number of this node in the database; 0 in a database for one process
 	databaseID string // identifier of the database; differs from that of every copy
-	isCopy     bool   // true if the database stores another identifier, because it is a copy or was moved
+	isCopy     bool   // the stored identifier differs from databaseID, because the database is a copy or was moved
 	// otherNodes is the number of other active nodes, as of the last transaction.
 	otherNodes atomic.Int64
 }

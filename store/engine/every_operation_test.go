@@ -228,7 +228,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 		Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
 	must(s.SetMaxRunningPerUser(ctx, 9))
-	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // cover the screen while a quota is set
+	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // read the screen while a quota is set
 	must(errors.Join(err, s.SetMaxRunningPerUser(ctx, 0)))
 	_, err = s.BestWaitingPriority(ctx, 0)
 	must(err)

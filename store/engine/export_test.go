@@ -48,8 +48,8 @@ func (e *Engine) DoRemoving(ctx context.Context, c Class, run func(*Tx) error) e
 	return e.doOp(ctx, &op{class: c, mayUseWholeReserve: true, freesSpace: true, run: run})
 }
 
-// DoExpecting carries out an operation whose forecast says that it will record the given ends of attempts and
-// claim the number of jobs in the parameter want. The operation need not do so.
+// DoExpecting carries out an operation with a forecast: it will record the given ends of attempts and claim the
+// given number of jobs. The operation need not do so.
 func (e *Engine) DoExpecting(ctx context.Context, ended []store.Settlement, want int, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{class: Urgent, forecast: forecast{endedAttempts: ended, wantedJobs: want}, run: run})
 }
@@ -85,7 +85,7 @@ func (e *Engine) HoldCommits() (release func()) {
 func (e *Engine) ChecksLanesLater() bool { return e.closedHereStale }
 
 // CheckForgottenTurns checks that a reload of the caches restores neither forgotten turns of users nor removed
-// queues. The queue q must have a rule.
+// queues. The queue with the name "q" must have a rule.
 func (e *Engine) CheckForgottenTurns(t *testing.T) {
 	t.Helper()
 	err := e.Do(t.Context(), Urgent, func(tx *Tx) error {

@@ -127,8 +127,8 @@ func (e *Engine) resumeLanes(ctx context.Context) error {
 	})
 }
 
-// computeLeaseNeeds computes which gates the leases hold. The map before holds leases whose gates are known, by
-// seq of the job. For these leases, it reuses the known gates.
+// computeLeaseNeeds computes which gates the leases hold. The argument contains leases whose gates are known, by
+// seq of the job. For these leases, computeLeaseNeeds reuses the known gates.
 func (t *Tx) computeLeaseNeeds(before map[int64]*rules.Lease) error {
 	changed, seqCount := t.reservationsChanged, len(t.leaseSeqs)
 	defer func() { t.reservationsChanged, t.leaseSeqs = changed, t.leaseSeqs[:seqCount] }() // the leases did not change

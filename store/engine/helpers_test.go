@@ -200,8 +200,8 @@ func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs of the users with the uids 1 to users. For each list in demands, each user gets
-// as many jobs as the parameter times says.
+// enqueueForUsers enqueues jobs of several users, whose uids begin with 1. Each user gets the given number of
+// jobs for each list of demands.
 func enqueueForUsers(t *testing.T, s *postgres.Store, users, times int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {

@@ -41,7 +41,7 @@ func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 
 // FindByID implements rules.Jobs. It returns the seq of the job with an id, or 0. While a job is still in a
 // frame of a batch, it is found only by an id that the user chose. A hook from the settings is found only if it
-// runs as the user uid.
+// runs as the given user.
 func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	hidden := false
 	t.Query(func(r database.Row) (bool, error) {

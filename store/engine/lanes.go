@@ -139,8 +139,8 @@ func emptyLane(j *rules.Job) rules.Lane {
 		ClosedBy: rules.Empty, HeapIndex: -1}
 }
 
-// eachLane calls the function each for the lanes that a query returns, until that function returns false. The
-// parameter rest is the part of the query that follows FROM lanes.
+// eachLane passes the lanes that a query returns to the callback, until it returns false. The caller passes the
+// part of the query that follows FROM lanes.
 func (t *Tx) eachLane(each func(l rules.Lane) (more bool), rest string, args ...any) {
 	t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)

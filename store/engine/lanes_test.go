@@ -75,7 +75,7 @@ func number(t *testing.T, s *Store, q string) (n int64) {
 	return n
 }
 
-// expectNoFaults checks that Verify finds no faults. The parameter when names the point in the test.
+// expectNoFaults checks that Verify finds no faults. The last argument names the point in the test.
 func expectNoFaults(t *testing.T, s *Store, when string) {
 	t.Helper()
 	if got := findFaults(t, s); len(got) > 0 {

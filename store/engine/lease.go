@@ -19,7 +19,7 @@ type waiter struct {
 	// retry receives a value when the claim was cut short, because it took too many steps for one
 	// transaction, and must run again.
 	retry     chan struct{}
-	abandoned bool // the context of Await has ended, and Await now waits only for result; guarded by the engine's mu
+	abandoned bool // Await's context has ended; Await now waits only to receive from result; guarded by the engine's mu
 	served    bool // result has received a value; guarded by the engine's mu
 }
 
@@ -36,20 +36,20 @@ func (e *Engine) Exchange(ctx context.Context, report store.Report) (store.Grant
 	return e.exchange(ctx, o, func(*Tx) *store.Report { return &report })
 }
 
-// exchange implements Exchange. It calls the function report inside the transaction to learn what to record and
-// claim. o holds the part of the report that is known before the transaction begins.
+// exchange implements Exchange. Inside the transaction, it calls the given function, which returns the report. The
+// operation o holds the part of the report that is known before the transaction begins.
 func (e *Engine) exchange(ctx context.Context, o *op, report func(t *Tx) *store.Report) (store.Grant, error) {
 	o.class = Urgent
 	return resultOf(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
 }
 
-// ExchangeLater is like Exchange, but it calls the function report inside the transaction to learn what to
-// record and claim. want is the number of jobs that the report will claim.
+// ExchangeLater is like Exchange, but it gets the report from a function that it calls inside the transaction.
+// want is the number of jobs that the report will claim.
 func (e *Engine) ExchangeLater(ctx context.Context, want int, report func(t *Tx) *store.Report) (store.Grant, error) {
 	return e.exchange(ctx, &op{forecast: forecast{wantedJobs: want}}, report)
 }
 
-// Await claims jobs, up to the number want. If no job is runnable, it waits for the first one.
+// Await claims up to want jobs. If no job is runnable, it waits for the first one.
 func (e *Engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
 	w := &waiter{want: want, result: make(chan claimResult, 1), retry: make(chan struct{}, 1)}
 	var jobs []queue.Job

@@ -96,7 +96,7 @@ func (t *Tx) OrphanLeases(former int64) error {
 }
 
 // TakeBatches makes this node the owner of the uncommitted batches of the nodes for which gone returns true.
-// The time limit for their next frames begins again.
+// The time limit for the next frames of these batches begins again.
 func (t *Tx) TakeBatches(gone func(node int64) bool) error {
 	for _, b := range t.s.mem.batches {
 		if b.acceptsFrames() && gone(b.node) {

@@ -19,7 +19,7 @@ import (
 func TestRollbackKeepsAppliedDeltas(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")
-	b.StopListening() // b now applies changes only in its own transactions
+	b.StopListening() // from here on, b gets the other node's changes only when it begins a transaction
 	waits := make(chan []queue.Job, 1)
 	go func() {
 		jobs, _ := b.Await(t.Context(), 1)

@@ -185,8 +185,8 @@ func (e *Engine) readMeta(all *database.QueryBatch, reserved *string) {
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 }
 
-// loadReserved reads the jobs of a list of reserved leases. It passes their rows to the callback leased, which
-// adds the leases. Then it sets the fences and nodes of these leases.
+// loadReserved reads the jobs of a list of reserved leases. It passes their rows to the callback, which adds
+// the leases. Then it sets the fences and nodes of these leases.
 func (e *Engine) loadReserved(reserved string, leased func(database.Row)) error {
 	reservations, err := database.ParseReservations(reserved)
 	if err != nil || len(reservations) == 0 {

@@ -101,7 +101,7 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 }
 
 // confirmAttempt reports whether the row of an attempt was prewritten, and so need not be written again. It
-// returns errPrewrite if the prewritten row is another one.
+// returns errPrewrite if the prewritten row differs.
 func (p *prewrite) confirmAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
 	if p == nil {
 		return false, nil

@@ -66,7 +66,7 @@ func (e *Engine) TrimJobs(ctx context.Context, queueName string, keep int64, lim
 	})
 }
 
-// endedCount returns the number of ended jobs that TrimJobs compares with its parameter keep.
+// endedCount returns the number of ended jobs that TrimJobs compares with the number to keep.
 func (t *Tx) endedCount(queueName string) int64 {
 	m := &t.s.mem
 	if queueName == "" {
@@ -93,7 +93,7 @@ func (e *Engine) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetent
 }
 
 // TrimEvents implements store.Cleanup. It deletes a limited number of events, oldest first: events before the
-// given time, and events in excess of the number keep.
+// given time, and the oldest ones if there are more than keep.
 func (e *Engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	return resultOf(ctx, e, newRemoval(Normal), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0
@@ -140,8 +140,7 @@ func (e *Engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 }
 
 // usersAboveShare returns, as share, how many bytes of outputs each user may keep if the total must decrease by
-// excess bytes. The result above lists the users that have more than the share, and how many bytes they have, most
-// bytes first.
+// excess bytes. It also lists the users that hold more, with the bytes that they hold, most bytes first.
 func (t *Tx) usersAboveShare(excess int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
 		if u.outputBytes > 0 {

@@ -34,8 +34,8 @@ func (t *Tx) AdjustRetainedCount(j *rules.Job, by int) {
 	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(by), RetainedBytes: int64(by) * j.OutputBytes})
 }
 
-// adjustRetainedCounts adds the parameter more to the counts of the ended jobs to which a queue's own retention
-// applies.
+// adjustRetainedCounts changes the counts of the ended jobs to which a queue's own retention applies. It adds the
+// given numbers, which may be negative.
 func (t *Tx) adjustRetainedCounts(name string, more records.QueueCounts) {
 	q, m := t.queueWithSavedCounts(name), &t.s.mem
 	m.retainedJobs -= q.RetainedJobs

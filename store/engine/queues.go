@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Queues implements rules.Queues. It calls the function each for the queues that have room and an open lane,
-// best first.
+// Queues implements rules.Queues. It passes the queues that have room and an open lane to the callback, best
+// first.
 func (t *Tx) Queues(each func(*rules.Queue) bool) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err

@@ -39,8 +39,8 @@ func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
 	return a
 }
 
-// removeAttempts deletes the first attempts of a job, which the parameter a describes. It adds their output files
-// to the table garbage.
+// removeAttempts deletes the first attempts of a job: those in the given range. It adds their output files to
+// the table garbage.
 func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 	if a.count == 0 {
 		return

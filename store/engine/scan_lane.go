@@ -102,7 +102,7 @@ func scanLaneArgs(lane int64, from rules.Position, limit int) []any {
 	return []any{lane, from.Rank, from.Seq, int64(limit)}
 }
 
-// scanPiece reads the next jobs of a lane and passes them to the callback each. The callback's argument gone
+// scanPiece reads the next jobs of a lane and passes their rows to the callback. The callback's second argument
 // is true for a job that has left the lane since its row was read. scanPiece reports whether the lane has no
 // further jobs.
 func (t *Tx) scanPiece(l *rules.LaneScan, each func(r database.Row, gone bool) (more bool, err error)) (all bool,

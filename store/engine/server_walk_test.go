@@ -63,7 +63,7 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 				return s
 			}
 			one, two := open("one"), open("two")
-			two.StopListening() // the second node gets changes only in its own transactions
+			two.StopListening() // this node then gets the other's changes only when it begins a transaction
 			return one, one.Engine, two.Engine
 		}
 	})

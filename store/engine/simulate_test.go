@@ -51,8 +51,8 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 	}
 }
 
-// If a part of a transaction is undone, the keys of locks and rates that jobs in this part name are not
-// counted. Keys that were named earlier in the transaction are counted.
+// A gate counts the jobs that name it. If a part of a transaction is undone, the jobs in this part do not count.
+// Jobs that were enqueued earlier in the transaction do.
 func TestUndoneJobsNameNoGate(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	withLock := draft(ofUser(1), func(j *queue.Job) {

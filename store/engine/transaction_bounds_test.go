@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// countChangedRows counts the rows that each transaction changes. The result most is a function: it returns the
-// highest number of rows that a transaction has changed since its last call, and how many transactions have
-// changed any.
+// countChangedRows counts the rows that each transaction changes. The returned function reports the highest number
+// of rows that a transaction has changed since the function's last call, and how many transactions have changed
+// any.
 func countChangedRows(t *testing.T, s *Store) (most func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {

@@ -73,8 +73,8 @@ func (t *Tx) Job(seq int64, part rules.ReadScope) (j rules.Job, err error) {
 	return j, err
 }
 
-// readJobs reads up to limit jobs, without their settings. The parameter from is the rest of the query: the
-// table, its condition and its order.
+// readJobs reads up to limit jobs, without their settings. The caller passes the part of the query that follows
+// FROM: the table, the condition and the order.
 func (t *Tx) readJobs(limit int, from string, args ...any) ([]rules.Job, error) {
 	return database.Rows(t, func(r database.Row) rules.Job { return records.ReadRulesJob(r, records.HeadColumns) },
 		`SELECT `+records.HeadColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)

@@ -12,8 +12,8 @@ import (
 // HasSeveralUsers implements rules.UserTurns. It reports whether several users may have open lanes in a queue.
 func (t *Tx) HasSeveralUsers(q *rules.Queue) bool { return t.s.mem.lanes.Queue(q.Name).Shared() }
 
-// EachContender implements rules.UserTurns. It calls the function each for the best open lane of every user in
-// a queue.
+// EachContender implements rules.UserTurns. It passes the best open lane of every user in a queue to the
+// callback.
 func (t *Tx) EachContender(q *rules.Queue, each func(l *rules.Lane, lastTurn int64)) {
 	ls := t.s.mem.lanes
 	ls.Contenders(ls.Queue(q.Name), each)

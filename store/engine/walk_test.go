@@ -33,7 +33,7 @@ func (e *Engine) checkMemory() error {
 		}
 	}
 	return e.Do(context.Background(), Urgent, func(t *Tx) error {
-		if err := t.rules.OpenLanes(); err != nil { // the transaction may have begun with a reload
+		if err := t.rules.OpenLanes(); err != nil { // a reload at the start of the transaction may leave lanes to open
 			return err
 		}
 		lanes, demands, err := t.readAllLanes()
@@ -336,7 +336,7 @@ func (t *Tx) doRandomOperation(dice *rand.Rand) (err error) {
 }
 
 // runWalks compares engines with the model in n random walks, which are sequences of random operations. The
-// function that open returns opens an engine, each time on the same database.
+// callback open returns a function that opens an engine, each time on the same database.
 func runWalks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *Engine),
 	checks ...func(*Engine) error) {
 	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {

@@ -19,8 +19,8 @@ const (
 	Normal = writequeue.Normal
 )
 
-// op is one operation for the writer. The function run must make all its checks before it writes, so that
-// nothing has changed if it returns a *queue.Error. It may be called several times.
+// op is one operation for the writer. Its field run must make all its checks before it writes, so that nothing
+// has changed if it returns a *queue.Error. The writer may call run several times.
 type op struct {
 	run    func(*Tx) error
 	class  Class
@@ -46,8 +46,8 @@ func (e *Engine) Do(ctx context.Context, c Class, run func(*Tx) error) error {
 	return e.doOp(ctx, &op{run: run, class: c})
 }
 
-// resultOf carries out the operation o with the function run, and returns the result of run. After an error,
-// the result is the zero value.
+// resultOf carries out an operation that calls run, and returns the result of this call. After an error, it
+// returns the zero value.
 func resultOf[T any](ctx context.Context, e *Engine, o *op, run func(*Tx) (T, error)) (T, error) {
 	var result, none T // a running transaction may still write to result after resultOf has returned an error
 	o.run = func(t *Tx) (err error) {

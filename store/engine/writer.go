@@ -148,9 +148,8 @@ func (e *Engine) FailFromRead(err error) {
 	})
 }
 
-// commit carries out a group in one transaction and replies to each operation. The result remaining holds the
-// operations that have no reply yet. If err is nil, they are left for the next commit. Otherwise, the database
-// is broken.
+// commit carries out a group in one transaction and replies to each operation. It returns the operations that
+// have no reply yet. If err is nil, they are left for the next commit. Otherwise, the database is broken.
 func (e *Engine) commit(group []*op) (remaining []*op, err error) {
 	if err := e.backend.BeforeCommit(); err != nil {
 		return group, err
@@ -227,8 +226,8 @@ func (e *Engine) replyToGroup(group []*op, grant *claimResult) {
 	}
 }
 
-// startCommitClock records for RunningCommitTime that a write starts. The function stop records the end of the
-// write. The caller holds the right to write.
+// startCommitClock records for RunningCommitTime that a write starts. The returned function records its end. The
+// caller holds the right to write.
 func (e *Engine) startCommitClock() (stop func()) {
 	e.commitStart.Store(new(time.Now()))
 	return func() { e.commitStart.Store(nil) }

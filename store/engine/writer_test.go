@@ -52,7 +52,7 @@ func awaitWaitingOps(t *testing.T, s *Store, n int) {
 	}
 }
 
-// countTransactions counts the transactions of a store. The function count returns how many there were since
+// countTransactions counts the transactions of a store. The returned function reports how many there were since
 // its last call.
 func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
@@ -267,14 +267,14 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 		err  error
 	}
 	claimed, other := make(chan claim, 1), make(chan error, 1)
-	go func() { // this goroutine ends with the commit
+	go func() { // ends when the claim below gets its reply
 		jobs, err := s.Await(t.Context(), 2)
 		claimed <- claim{jobs, err}
 	}()
 	for s.ops.Len() == 0 {
 		runtime.Gosched() // wait until the operation is in the queue
 	}
-	go func() { // this goroutine ends with the commit
+	go func() { // ends when the operation below gets its reply
 		other <- s.Do(t.Context(), Urgent, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
 	for s.ops.Len() < 2 {

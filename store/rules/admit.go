@@ -37,7 +37,7 @@ func AdmitUser(c Counters, uid int, n, limit int64) error {
 	return nil
 }
 
-// AdmitBytes returns an error if added more bytes would raise the bytes of a user's jobs above limit. A limit
+// AdmitBytes returns an error if the additional bytes would raise the bytes of a user's jobs above limit. A limit
 // of 0 means unlimited.
 func AdmitBytes(c Counters, uid int, added, limit int64) error {
 	if used := c.UserCounts(uid).Bytes; limit > 0 && added > 0 && used+added > limit {

@@ -114,8 +114,8 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	return nil
 }
 
-// restartWait resets the waiting time of a job, as if the job were enqueued at the time in the parameter due. It
-// leaves the job at least one more attempt.
+// restartWait resets the waiting time of a job, as if the job were enqueued at the given time. It leaves the
+// job at least one more attempt.
 func (r *Rules) restartWait(j *Job, due queue.Millis) {
 	j.DueAt, j.AgingSince, j.ArrivalNumber, j.Reason = due, due, r.tx.Counts().EnqueuedTotal, ""
 	j.Attempts = min(j.Attempts, j.MaxAttempts-1)

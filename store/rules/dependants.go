@@ -17,9 +17,9 @@ type Edge struct {
 	OnFailure queue.OnDependencyFailure
 }
 
-// ParentChange is a note that a parent has ended in State, or was removed if State is 0, or runs again if State
-// is Rerun. The note applies to the parent's edges with ids up to LastEdgeID. They will be decided or, for
-// Rerun, reopened.
+// ParentChange is a note about what happened to a parent. If State is 0, the parent was removed. If it is Rerun,
+// the parent runs again. Otherwise, the parent has ended in State. The note applies to the parent's edges with
+// ids up to LastEdgeID. They will be decided or, for Rerun, reopened.
 type ParentChange struct {
 	ID         int64
 	Parent     int64

@@ -176,7 +176,8 @@ func TestRetriedParentBringsItsDependantsBack(t *testing.T) {
 	f.run("grandchild", queue.Completed)
 }
 
-// When a parent is retried, some of its cancelled dependants stay cancelled.
+// When a parent is retried, a cancelled dependant waits again, except if the retry is for the parent alone, a user
+// cancelled the dependant, its input is gone, or another job has its unique key.
 func TestRetriedParentLeavesOtherDependantsAlone(t *testing.T) {
 	cases := map[string]struct {
 		prepare func(*fixture) // runs before the parent is retried

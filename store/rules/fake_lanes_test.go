@@ -91,7 +91,7 @@ type fakeLane struct {
 	demands string
 }
 
-// sortedLanes returns the lanes for which the function matches returns true: best head first, then lowest id.
+// sortedLanes returns the lanes that the given function accepts: best head first, then lowest id.
 func (d *fakeData) sortedLanes(matches func(*Lane) bool) (list []Lane) {
 	for _, id := range slices.Sorted(maps.Keys(d.lanes)) {
 		if l := d.lanes[id].Lane; matches(&l) {
@@ -265,7 +265,7 @@ func (f fakeGates) gate(uid int, d queue.Demand) int64 {
 	return id
 }
 
-// change applies the function change to the stored gate.
+// change passes a copy of a gate to the given function, which may modify it, and stores the copy.
 func (f fakeGates) change(gate int64, change func(*fakeGate)) {
 	g := f.d.gates[gate]
 	change(&g)

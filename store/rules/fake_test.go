@@ -122,7 +122,7 @@ func (d *fakeData) newID() int64 {
 	return d.lastID
 }
 
-// sortedJobs returns the jobs for which the function matches returns true, ordered by seq.
+// sortedJobs returns the jobs that the given function accepts, ordered by seq.
 func (d *fakeData) sortedJobs(matches func(*Job) bool) (list []Job) {
 	for _, seq := range slices.Sorted(maps.Keys(d.jobs)) {
 		if j := d.jobs[seq]; matches(&j) {

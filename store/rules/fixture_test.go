@@ -233,8 +233,8 @@ func (f *fixture) start(ids ...string) {
 	}
 }
 
-// newSettlement returns the settlement of an attempt that began and ended at the current time. The
-// parameter to is the job's new state.
+// newSettlement returns the settlement of an attempt that began and ended at the current time. The last
+// argument is the job's new state.
 func (f *fixture) newSettlement(lease queue.Lease, to queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}

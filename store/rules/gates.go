@@ -49,7 +49,7 @@ type gatekeeper struct {
 	rates    map[int64]rateRoom // the rate limits checked in this transaction
 }
 
-// GateRoom returns how much room a gate has for a job of a user. The parameter need names the gate.
+// GateRoom returns how much room a need's gate has for a job of a user.
 func (k *gatekeeper) GateRoom(uid int, need Need) (g GateRoom, err error) {
 	if need.Kind == queue.GateUser {
 		if k.settings.Node().UnknownUIDs[uid] {

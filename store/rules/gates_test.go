@@ -127,7 +127,7 @@ func TestRateLimitCountsStarts(t *testing.T) {
 	f.wantClaim(9, "")
 	f.wantLane("3", "closed by mail")
 	f.advance(time.Minute)
-	f.wantClaim(9, "") // a start counts until its period is over
+	f.wantClaim(9, "") // each start counts for a whole period of the rate limit
 	f.advance(time.Millisecond)
 	f.wantClaim(9, "3 4")
 }
@@ -185,7 +185,7 @@ func TestTurnKeepsReservation(t *testing.T) {
 	f.add(queue.Job{ID: "small", UID: userB, Demands: demands("resource:gpu:1")})
 	f.wantClaim(9, "running first") // the two free units are reserved for the large job
 	f.end("running")
-	f.wantClaim(9, "small") // both have room now, and userB has the turn
+	f.wantClaim(9, "small") // large and small have room now, and userB has the turn
 	f.end("small")
 	f.wantClaim(9, "large")
 }

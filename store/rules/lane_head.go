@@ -24,7 +24,7 @@ type LaneScan struct {
 	// UpcomingLanes returns up to n other lanes that will probably have the next turns, in that order. It is
 	// nil if users do not take turns.
 	UpcomingLanes func(n int) []Lane
-	// StartPlace is the place in the order of starts that the found jobs get. If it is nil, the rank of each
+	// StartPlace is the place that the found jobs get in the order of starts. If it is nil, the rank of each
 	// job decides its place.
 	StartPlace *queue.StartPosition
 

@@ -26,9 +26,9 @@ type roomMaker struct {
 	history  History
 }
 
-// makeRoom reports whether a user may hold additional bytes; added is their number. limit applies to the sum; 0
-// means unlimited. If the sum exceeds it, makeRoom removes outputs and inputs of the user. It removes nothing if
-// removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
+// makeRoom reports whether a user may hold additional bytes; added is their number. limit applies to all bytes of
+// the user; 0 means unlimited. If they would exceed it, makeRoom removes outputs and inputs of the user. It removes
+// nothing if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
 func (m *roomMaker) makeRoom(uid int, added, limit int64) bool {
 	u := m.counters.UserCounts(uid)
 	switch {
@@ -41,7 +41,7 @@ func (m *roomMaker) makeRoom(uid int, added, limit int64) bool {
 	if m.counters.UserCounts(uid).Bytes+added > limit {
 		return false
 	}
-	m.clock.WakeAt(m.clock.Now()) // after Promote, the service deletes output files that are no longer needed
+	m.clock.WakeAt(m.clock.Now()) // wake Promote: after it, the service deletes unneeded output files
 	return true
 }
 

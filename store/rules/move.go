@@ -174,7 +174,7 @@ func (r *Rules) Disown(j *Job, former int) error {
 // lease.
 func (r *Rules) disownAfterLease(j *Job) {
 	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
-		r.tx.WakeAt(r.tx.Now()) // wake Promote, because this may have been the last job to be disowned
+		r.tx.WakeAt(r.tx.Now()) // wake Promote, which ends the disownment after its last job
 		r.check(r.Disown(j, former))
 	}
 }

@@ -24,14 +24,14 @@ type RecheckState struct {
 // list contains the closed lanes of one queue and user.
 type recheckPass struct {
 	lastChecked ClosedListKey // the last list that was checked; zero if none was
-	repeat      bool          // another pass follows, because the gate was marked during this one
+	repeat      bool          // another pass follows, because MarkGateDirty was called during this one
 }
 
 // DirtyGateCount returns the number of gates that OpenLanes still has to check because it ran out of steps.
 func (s *RecheckState) DirtyGateCount() int { return len(s.dirtyGates) }
 
 // SaveDirtyGates remembers the gates that must be checked again. If the transaction is undone, the caller must
-// call restore, which adds these gates to the list again.
+// call the returned function, which adds these gates to the list again.
 func (s *RecheckState) SaveDirtyGates() (restore func()) {
 	if len(s.dirtyGates) == 0 {
 		return func() {}
@@ -55,7 +55,7 @@ func (k *laneKeeper) MarkGateDirty(gate int64) {
 }
 
 // markResourcesDirty calls MarkGateDirty for all resources. It is called when a gate has lost room. A lane that
-// goes first at a resource may now lack room at the other gate. Then it no longer holds back the lanes behind it.
+// goes first at a resource may now lack room at that gate. Then it no longer holds back the lanes behind it.
 func (k *laneKeeper) markResourcesDirty() {
 	for _, gate := range k.gates.ResourceGates() {
 		k.MarkGateDirty(gate)

@@ -200,7 +200,7 @@ func (a *ancestors) add(parent int64, parentID string) error {
 // delays other commits.
 const maxAncestorEdges = 2 * queue.MaxDependencies
 
-// errorAtDraft adds the number of the draft i to an error, if the request has several drafts.
+// errorAtDraft adds the number of a draft to an error, if the request has several drafts. i is the draft's index.
 func errorAtDraft(e *queue.Error, i, total int) error {
 	if total > 1 {
 		return e.WithIndex(i + 1)

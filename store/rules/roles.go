@@ -119,11 +119,11 @@ type Counters interface {
 	// CountTransition counts a job's transition between two states, for the job's user and queue. State 0 means that
 	// the job is not stored.
 	CountTransition(j *Job, from, to queue.State)
-	// AdjustRetainedCount counts an ended job to which its queue's own retention applies. It adds the job and
-	// the bytes of its outputs to the counts if the parameter by is 1, and subtracts them if it is -1.
+	// AdjustRetainedCount counts an ended job to which its queue's own retention applies, and the bytes of its
+	// outputs. The last argument is 1 to add both to the counts, or -1 to subtract them.
 	AdjustRetainedCount(j *Job, by int)
-	// AddUserBytes changes the counted bytes of a user's jobs and schedules. The parameter outputs is added to the
-	// bytes of outputs, and the parameter stored to all other bytes. Both may be negative.
+	// AddUserBytes changes the counted bytes of a user's jobs and schedules. The last argument is added to the
+	// bytes of outputs, and the one before it to all other bytes. Both may be negative.
 	AddUserBytes(uid int, stored, outputs int64)
 }
 
@@ -142,9 +142,8 @@ type Leases interface {
 
 // Queues knows the queues, and which of them a claim serves next.
 type Queues interface {
-	// Queues calls the function each for the queues that have room and an open lane, until that function
-	// returns false. The queue with the best head comes first, then the second best, then the others in any
-	// order.
+	// Queues passes the queues that have room and an open lane to the callback, until it returns false. The
+	// queue with the best head comes first, then the second best, then the others in any order.
 	Queues(each func(*Queue) bool) error
 	// Queue returns the state of a queue.
 	Queue(name string) *Queue
@@ -170,9 +169,9 @@ type Lanes interface {
 	BestLane(q *Queue) (Lane, Position, error)
 	// ScanLane reads the next jobs of a lane. It takes its parameters from l, and stores its results in l.
 	ScanLane(l *LaneScan) error
-	// EachClosedList visits the lists of closed lanes of a gate. It calls the function each for the best lane
-	// of every list, until the function returns false. It follows the order of ClosedListKey.Compare, and
-	// begins after the list with the key in the parameter after.
+	// EachClosedList visits the lists of lanes that a gate has closed. It passes the best lane of every list to
+	// the callback, until the callback returns false. The lists come in the order of ClosedListKey.Compare,
+	// beginning after the list with the given key.
 	EachClosedList(gate int64, after ClosedListKey, each func(Lane) (bool, error)) error
 	// BestClosedInList returns the best lane of one list of lanes that a gate has closed.
 	BestClosedInList(gate int64, list ClosedListKey) (l Lane, found bool, err error)
@@ -184,8 +183,8 @@ type Lanes interface {
 type UserTurns interface {
 	// HasSeveralUsers reports whether several users may have open lanes in a queue.
 	HasSeveralUsers(q *Queue) bool
-	// EachContender calls the function each for the best open lane of every user in a queue. lastTurn is the
-	// number of the user's last turn, or 0 if unknown.
+	// EachContender passes the best open lane of every user in a queue to the callback, with the number of the
+	// user's last turn, or 0 if that is unknown.
 	EachContender(q *Queue, each func(l *Lane, lastTurn int64))
 	// RecordUserTurn records that a claim took a job of a user, and returns the turn.
 	RecordUserTurn(q *Queue, uid int) UserTurn
@@ -217,8 +216,8 @@ type Gates interface {
 	// SetFixedRule sets the rule of a shared lock or rate, and jobs cannot change it. It returns the gate, or 0
 	// if the rule is unchanged. If d.Amount is 0, the rule stays as it is, but jobs can change it again.
 	SetFixedRule(d queue.Demand) (gate int64, err error)
-	// AdjustNamingCounts changes the counts of unfinished jobs that name a key, for each key that j names. The
-	// parameter by is 1 or -1, and is added to each count.
+	// AdjustNamingCounts adds 1 or -1, as given by the last argument, to the number of unfinished jobs that name
+	// a key. It does so for each key of a lock or rate that j names.
 	AdjustNamingCounts(j *Job, by int) error
 }
 
