@@ -23,8 +23,8 @@ type Batches interface {
 	// AbortBatch discards a staged batch that its client no longer wants to commit.
 	AbortBatch(ctx context.Context, uid int, batch string) error
 	// ApplyBatch moves the next frame of a committed batch into the queue; batch is the value of Receipt.Batch.
-	// The result more reports whether there may be further frames. If the caller stops calling ApplyBatch,
-	// Promote or the next opening of the store moves the other frames.
+	// It returns true if there may be more frames. If the caller stops calling ApplyBatch, Promote or the next
+	// opening of the store moves the remaining frames.
 	ApplyBatch(ctx context.Context, batch int64) (more bool, err error)
 }
 

@@ -21,12 +21,11 @@ type Cleanup interface {
 	// ended while that queue had its own retention. If queue is "", it considers the jobs of all queues that
 	// ended while their queue had no separate retention. It reports whether there are more to remove.
 	TrimJobs(ctx context.Context, queue string, keep int64, limit int) (more bool, err error)
-	// TrimEvents deletes the events whose time is before the parameter before. It also deletes the oldest events
-	// until their number is at most keep. One call deletes a limited number. It reports whether there are more to
-	// delete.
+	// TrimEvents deletes the events that are older than the given time. It also deletes the oldest events until their
+	// number is at most keep. One call deletes a limited number. It reports whether there are more to delete.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
-	// TrimOutputs removes a limited number of outputs if all outputs together have more bytes than the limit
-	// keep. Users with the most bytes of output lose outputs first, so no user loses any while another has more.
+	// TrimOutputs removes a limited number of outputs if all outputs together have more bytes than the given
+	// limit. Users with the most bytes of output lose outputs first, so no user loses any while another has more.
 	// The outputs of one user are removed in the order of TrimUserData. The attempts stay, with their output size
 	// set to OutputOverRetention. It reports whether there is more to remove.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)

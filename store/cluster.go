@@ -30,10 +30,9 @@ type Cluster interface {
 	// ChangeHints returns a channel. Until the store is closed, the channel receives a hint when another node may
 	// have changed shared data, such as settings.
 	ChangeHints() <-chan struct{}
-	// Nodes lists nodes in the order of their names: at most MaxNodesPage nodes, with names after the parameter
-	// after.
+	// Nodes lists nodes in the order of their names: at most MaxNodesPage nodes, starting after the given name.
 	Nodes(ctx context.Context, after string) ([]NodeState, error)
-	// DrainNode makes a node stop claiming jobs if on is true, and lets it claim again otherwise.
+	// DrainNode makes a node stop claiming jobs (on is true), or lets it claim again (on is false).
 	DrainNode(ctx context.Context, name string, on bool) error
 	// RemoveNode deletes a node whose service does not run.
 	RemoveNode(ctx context.Context, name string) error

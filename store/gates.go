@@ -12,8 +12,8 @@ import (
 // Gates keeps the limits that apply across queues. A gate is one such limit: of a user, node, lock, rate or
 // resource. A job starts only while each gate that it needs has room.
 type Gates interface {
-	// Gates lists locks, rates and resources: the shared ones and those of the user uid. It returns at most
-	// MaxGatesPage gates after the gate in the parameter after, in the order of GateState.Follows. A lock or rate
+	// Gates lists locks, rates and resources: the shared ones and those of one user. It returns at most
+	// MaxGatesPage gates, starting after the given gate, in the order of GateState.Follows. A lock or rate
 	// without a stored rule is listed while jobs name it.
 	Gates(ctx context.Context, uid int, after GateState) ([]GateState, error)
 	// SetGate stores the rule of a shared lock or rate, which jobs then cannot change. If the rule's Amount is 0,

@@ -35,7 +35,7 @@ type Maintainer interface {
 	Examiner
 	// SpaceError returns an error while the disk has no space for new jobs.
 	SpaceError() error
-	// DiskCapacity returns the size of the files' file system in bytes, or 0 if it is unknown.
+	// DiskCapacity returns the size in bytes of the file system that holds the files, or 0 if it is unknown.
 	DiskCapacity() int64
 	// CheckpointError returns an error while committed pages cannot be moved from the write-ahead log into the
 	// database, because a read transaction does not end.
@@ -50,11 +50,11 @@ type Maintainer interface {
 	// ctx ends.
 	Compact(ctx context.Context)
 	// Verify copies the stored data, then compares the rows of the copy with each other and with the output
-	// files. It calls the function each to report the number of copied bytes and the total. If each returns an
+	// files. It calls the callback to report the number of copied bytes and the total. If the callback returns an
 	// error, Verify stops.
 	Verify(ctx context.Context, outputs OutputDirs, each func(done, total int64) error) ([]Finding, error)
 	// Backup makes a checked copy with its output files. The copy contains every change that was acknowledged
-	// before the call, and may contain later ones. Backup also reports its progress to the function each.
+	// before the call, and may contain later ones. Backup also reports its progress to the callback.
 	// Only one copy is made at a time.
 	Backup(ctx context.Context, outputs OutputOpener, each func(done, total int64) error) (BackupReader, error)
 }

@@ -51,11 +51,11 @@ const IdempotencyKeyRetention = 10 * time.Minute
 
 // Receipt names the stored jobs, in the order of their drafts. Enqueue returns ErrExists instead if the id of a
 // draft is taken. If another job has the unique key of a draft, the receipt may contain that job's id instead;
-// see Found.
+// see IsExisting.
 type Receipt struct {
 	IDs        []string
 	Seqs       []int64
-	IsExisting []bool   // Found[i] means that IDs[i] is the id of an older job; nil if all jobs are new
+	IsExisting []bool   // IsExisting[i] reports that IDs[i] is the id of an older job; nil if all jobs are new
 	NewQueues  []string `json:"Begun"` // names of the queues that the request has created
 	Duplicate  bool
 	Staged     bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them

@@ -17,14 +17,14 @@ type Quotas interface {
 	// AttemptRecordSize for each attempt, and the outputs. Staged batches count too. Like Counts, UserBytes
 	// reads no table and does not wait for a commit.
 	UserBytes(uid int) int64
-	// UsersOverBytes lists the users whose jobs hold more bytes than the limit keep, most bytes first. It reads
+	// UsersOverBytes lists the users whose jobs hold more bytes than the given limit, most bytes first. It reads
 	// no table.
 	UsersOverBytes(keep int64) []UserBytes
-	// RemovableBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting once it has
-	// reached the number need.
+	// RemovableBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting once
+	// the sum is at least need.
 	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
 	// TrimUserData removes a limited number of inputs and outputs of a user's jobs while the user holds more
-	// bytes (UserBytes) than the limit keep. It starts with jobs that have not ended. Ended jobs follow, in the
+	// bytes (UserBytes) than the given limit. It starts with jobs that have not ended. Ended jobs follow, in the
 	// order in which they ended. It removes the outputs of all attempts that have ended. It removes inputs longer
 	// than MaxKeptInputBytes if LosesInput is true for the job's state. The rows of the jobs stay. It reports
 	// whether there is more to remove.

@@ -13,8 +13,8 @@ type Reader interface {
 	Get(ctx context.Context, id string) (queue.Job, error)
 	// GetFull reads one job by id, with its Env and Stdin.
 	GetFull(ctx context.Context, id string) (queue.Job, error)
-	// History reads a page of a job's attempts, without output: the newest attempts with numbers below the parameter
-	// before (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPageRows, or
+	// History reads a page of a job's attempts, without output: the newest attempts with numbers below the given
+	// one (0 means all), in ascending order. The page ends after limit attempts, 1 to MaxPageRows, or
 	// MaxHistoryBytes of text, but has at least one attempt.
 	History(ctx context.Context, seq int64, before, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output. If n is 0, it reads the last attempt.

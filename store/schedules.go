@@ -182,11 +182,11 @@ type Schedules interface {
 	PutSchedule(ctx context.Context, p SchedulePut) (Schedule, error)
 	// Schedule reads a schedule and its newest records, newest first, up to MaxOccurrenceRecords.
 	Schedule(ctx context.Context, name string) (Schedule, []OccurrenceRecord, error)
-	// Schedules lists schedules in the order of their names: at most limit schedules, with names after the
-	// parameter after. Their drafts have no Env and Stdin.
+	// Schedules lists schedules in the order of their names: at most limit schedules, starting after the
+	// given name. Their drafts have no Env and Stdin.
 	Schedules(ctx context.Context, after string, limit int) ([]Schedule, error)
-	// RemoveSchedule deletes a schedule and its records, on behalf of the user by. gen must be the schedule's
-	// Generation. The jobs of the schedule stay.
+	// RemoveSchedule deletes a schedule and its records. The parameter by is the user who requested the removal, and
+	// gen must be the schedule's Generation. The jobs of the schedule stay.
 	RemoveSchedule(ctx context.Context, name string, gen int64, by int) error
 	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. A schedule that already
 	// is in the requested state does not change.

@@ -15,8 +15,8 @@ type Session interface {
 	// job's state remains pending or failed. Exchange may return fewer jobs than could run, or none, because one
 	// call checks a limited number of jobs. Await then continues the search.
 	Exchange(ctx context.Context, r Report) (Grant, error)
-	// Await waits until a job is runnable. It then claims at least one job and at most the number want; the
-	// transaction that makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one
+	// Await waits until a job is runnable. It then claims at least one job, and at most as many as requested.
+	// The transaction that makes a job runnable also claims it. If ctx ends first, Await claims no job. Only one
 	// Await may be active at a time.
 	Await(ctx context.Context, want int) ([]queue.Job, error)
 	// Pause records that a running job is paused or resumed. The record is deleted when the attempt ends.

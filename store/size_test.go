@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// jsonSize of any text equals the length of the JSON that the library writes for it.
+// For any text, jsonSize returns the length of the JSON that encoding/json writes, plus one for the comma.
 func TestTextIsMeasuredAsJSONWritesIt(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {

@@ -31,7 +31,7 @@ type Statistics interface {
 type AttemptStatistics struct {
 	Started   int64
 	Completed int64 // number of ended attempts whose job is now completed; the fields below count other states
-	Failed    int64 // the attempt failed and is to be retried
+	Failed    int64 // the attempt failed, and the job is to be retried
 	Dead      int64
 	Cancelled int64
 	Returned  int64 // the job is pending or held again, because the attempt was stopped, deferred, or lost and not counted
@@ -221,7 +221,7 @@ func (g Grain) PeriodStart(at queue.Millis) queue.Millis {
 	return at - at%queue.Millis(g.Length().Milliseconds())
 }
 
-// OldestPeriodStart returns the start of the oldest period that is kept at the time now.
+// OldestPeriodStart returns the start of the oldest period that is kept at the given time.
 func (g Grain) OldestPeriodStart(now queue.Millis) queue.Millis {
 	return g.PeriodStart(now - queue.Millis(g.Retention().Milliseconds()))
 }

@@ -42,7 +42,7 @@ type Statements interface {
 
 // Querier executes queries.
 type Querier interface {
-	// Query calls the callback each for every row, until it returns false. The row is valid only during this
+	// Query calls the callback for every row, until it returns false. The row is valid only during this
 	// call. The callback must not execute another statement.
 	Query(each func(r Row) (more bool, err error), sql string, args ...any) error
 }
@@ -105,7 +105,7 @@ func (r *QueryBatch) Add(each func(r Row) (more bool, err error), sql string, ar
 	r.Queries = append(r.Queries, Query{each, sql, args})
 }
 
-// Each adds a query whose rows are passed to read, one by one.
+// Each adds a query whose rows are passed to the callback, one by one.
 func (r *QueryBatch) Each(read func(r Row), sql string, args ...any) {
 	r.Add(func(row Row) (bool, error) {
 		read(row)
@@ -165,7 +165,7 @@ func InTx(c Conn, f func() error) error {
 	return err
 }
 
-// First passes the first row of a query to the function read, and reports whether there is one.
+// First passes the first row of a query to the callback, and reports whether there is one.
 func First(c Querier, read func(r Row), sql string, args ...any) (found bool, err error) {
 	err = c.Query(func(r Row) (bool, error) {
 		read(r)
@@ -175,7 +175,7 @@ func First(c Querier, read func(r Row), sql string, args ...any) (found bool, er
 	return found, err
 }
 
-// Each passes each row of a query to the function read.
+// Each passes each row of a query to the callback.
 func Each(c Querier, read func(r Row), sql string, args ...any) error {
 	return c.Query(func(r Row) (bool, error) {
 		read(r)
@@ -183,7 +183,7 @@ func Each(c Querier, read func(r Row), sql string, args ...any) error {
 	}, sql, args...)
 }
 
-// Rows returns the results of the function read for the rows of a query.
+// Rows calls the callback for each row of a query, and returns the results.
 func Rows[T any](c Querier, read func(r Row) T, sql string, args ...any) (list []T, err error) {
 	err = Each(c, func(r Row) { list = append(list, read(r)) }, sql, args...)
 	return list, err

@@ -56,8 +56,8 @@ func ParseUserCounts(list string) (map[int]UserCounts, error) {
 	return parseList(list, func(n [4]int64) (int, UserCounts) { return int(n[0]), UserCounts{n[1], n[2], n[3]} })
 }
 
-// parseList parses a list of entries that are separated by spaces; see ParseNumbers. The function convert makes a
-// key and a value of the numbers in an entry.
+// parseList parses a list of entries that are separated by spaces; see ParseNumbers. The callback makes a key
+// and a value from the numbers in an entry.
 func parseList[K comparable, V any](list string, convert func(n [4]int64) (K, V)) (map[K]V, error) {
 	parsed := map[K]V{}
 	for entry := range strings.FieldsSeq(list) {

@@ -142,7 +142,7 @@ func (t *Tables) GateRule(gate int64) (rules.GateRule, error) {
 	return rule, nil
 }
 
-// CountStarts implements rules.Gates. It counts the starts at or after since.
+// CountStarts implements rules.Gates. It counts the starts at or after the given time.
 func (t *Tables) CountStarts(gate int64, since queue.Millis) (n int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
 	now := int64(t.tx.Now())

@@ -17,8 +17,8 @@ const maxGatesRead = 5 * store.MaxGatesPage
 // rates, the list counts only leases whose attempts are not known to have started.
 const maxStartsCounted = 20_000
 
-// List lists shared gates, and gates of the user uid, that follow the gate in the parameter after. node is the node
-// whose resources are listed.
+// List lists the shared gates and those of one user, starting after the given gate. node is the node whose resources
+// are listed.
 func (t *Tables) List(uid int, after store.GateState, node *store.Node) (list []store.GateState, err error) {
 	for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
 		if after.Kind != 0 && after.UID > owner {

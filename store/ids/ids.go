@@ -14,8 +14,8 @@ import (
 )
 
 // Assign assigns a seq and an id to each draft. next is the first free seq, and after is the first free seq
-// after the call. The function taken returns which of the given ids are taken. If any draft has a taken id,
-// Assign returns an error and assigns nothing.
+// after the call. The callback returns which of the given ids are taken. If any draft has a taken id, Assign
+// returns an error and assigns nothing.
 func Assign(drafts []queue.Job, next int64, rng *rand.Rand, taken func(ids []string) (map[string]bool, error)) (
 	ids []string, seqs []int64, after int64, err error) {
 	n := allocator{numbers: numbers{next: next, rng: rng, window: firstLeap}, lookUp: taken, taken: map[string]bool{}}
@@ -60,14 +60,14 @@ type allocator struct {
 	numbers
 	lookUp      func(ids []string) (map[string]bool, error)
 	taken       map[string]bool
-	checkedUpTo int64 // numbers from next up to this one, exclusive, were checked
+	checkedUpTo int64 // checkTaken has looked up the numbers from next to checkedUpTo-1
 }
 
 // maxCheck limits the numbers that one call of allocator.checkTaken checks.
 const maxCheck = 1000
 
-// checkTaken finds out which of the given ids are already ids of jobs. It also checks the next numbers: as many as the
-// parameter numbers says, up to maxCheck.
+// checkTaken finds out which of the given ids are already ids of jobs. It also checks the next numbers: as many as
+// requested, up to maxCheck.
 func (a *allocator) checkTaken(ids []string, numbers int) (err error) {
 	a.checkedUpTo = a.next + int64(min(numbers, maxCheck))
 	for number := a.next; number < a.checkedUpTo; number++ {

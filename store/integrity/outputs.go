@@ -40,7 +40,7 @@ func ListOutputFiles(dirs []string) (map[string]bool, error) {
 // refsPerQuery is how many names of output files are read per query.
 const refsPerQuery = 1000
 
-// EachOutput calls the function each for every output file that the database refers to, with the file's name and
+// EachOutput calls the callback for every output file that the database refers to, with the file's name and
 // its size in bytes.
 func EachOutput(c *sqlitedb.Conn, each func(ref string, size int64) error) error {
 	type output struct {

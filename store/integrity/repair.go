@@ -249,9 +249,9 @@ type countSource[C any] struct {
 	rows    string        // statement that counts the rows
 }
 
-// countFaults compares stored counts with the rows that they count. The statement meta reads a list of newer counts,
-// which the function parseList parses. Counts in the list replace those from source.table. The function key reads the
-// user or queue from a row.
+// countFaults compares stored counts with the rows that they count. The statement source.table reads stored counts,
+// and the statement meta reads a list of newer ones, which replace them. The function parseList parses this list.
+// The function key reads the user or queue from a row.
 func countFaults[K cmp.Ordered, C any](c database.Conn, key func(database.Row) K, meta string,
 	parseList func(string) (map[K]C, error), source countSource[C]) (faults []string) {
 	list, err := database.QueryText(c, meta)

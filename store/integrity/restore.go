@@ -25,10 +25,10 @@ const PreparedFileName = "restore.tmp"
 // Restore checks a backup and prepares it in a directory that no service uses. It counts the rows of the backup
 // again. It calls the function save to create each output file, and the function each to report the number of
 // copied bytes and the size of the backup. Restore does not change the existing database. The returned function
-// replace does: it moves the old files into asideDir, calls the function between, and installs the backup.
+// replaces it: the function moves the old files into asideDir, calls its callback, and installs the backup.
 //
-// Numbers that were assigned after the backup was made are not assigned again, if the existing database can still
-// be read.
+// Numbers of jobs and events that were assigned after the backup was made are not assigned again, if the existing
+// database or its high-water mark can be read.
 func Restore(dir, file string, save func(ref string) (io.WriteCloser, error),
 	each func(done, total int64)) (done RestoreResult, replace func(asideDir string, between func() error) error,
 	err error) {
@@ -85,8 +85,7 @@ func notBackupError(file string, err error) error {
 // copyPieceBytes is how many bytes are copied between two reports of progress.
 const copyPieceBytes = 1 << 20
 
-// CopyFile copies a file to a new one. It calls the function each to report how many bytes are copied, and the
-// total.
+// CopyFile copies a file to a new one. It calls the callback to report how many bytes are copied, and the total.
 func CopyFile(to, from string, each func(done, total int64)) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -219,9 +218,9 @@ func raiseNumbers(c *sqlitedb.Conn, path string) error {
 		epoch, seq, event)
 }
 
-// installPrepared moves the existing files to asideDir, calls the function between, and then renames the prepared
-// database. Between moving and renaming, a service refuses to start, because the high-water mark shows that a
-// database is missing. If the process is killed at that time, the user can run restore again.
+// installPrepared moves the existing files to asideDir, calls the callback, and then renames the prepared
+// database. After the move and before the renaming, a service refuses to start, because the high-water mark shows
+// that a database is missing. If the process is killed at that time, the user can run restore again.
 func installPrepared(dir, prepared, asideDir string, between func() error) error {
 	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {

@@ -340,7 +340,7 @@ const maxFaults = 10
 // is the format of a message with these two values.
 type countQuery struct{ text, sql string }
 
-// FutureDateFaults returns descriptions of rows with dates after the time now.
+// FutureDateFaults returns descriptions of rows with dates more than maxClockAhead after the given time.
 func FutureDateFaults(c database.Conn, now queue.Millis) ([]string, error) {
 	return findWrongRows(c, []countQuery{
 		{"%d jobs have dates in the future, for example job %s",

@@ -180,7 +180,7 @@ func (ls *Lanes) ClosedHereBy(gate int64) string {
 	return database.JoinNumbers(slices.Values(list))
 }
 
-// EachReady calls the function each for the queues that have room and an open lane, until it returns false. The
+// EachReady calls the callback for the queues that have room and an open lane, until it returns false. The
 // queue with the best head comes first, then the second best, then the others in any order.
 func (ls *Lanes) EachReady(each func(*rules.Queue) bool) {
 	second := ls.Ready.second()
@@ -194,8 +194,8 @@ func (ls *Lanes) EachReady(each func(*rules.Queue) bool) {
 	}
 }
 
-// Refresh finds the best open lane of each queue whose lanes have changed. The function read reads the open lanes
-// of the users in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
+// Refresh finds the best open lane of each queue whose lanes have changed. The callback reads the open lanes of the
+// users in q.StaleUsers, or of all users if q.Stale is set, and passes each lane to q.AddOpen.
 func (ls *Lanes) Refresh(read func(q *Queue) error) error {
 	for len(ls.stale) > 0 {
 		q := ls.stale[len(ls.stale)-1]
@@ -230,7 +230,7 @@ func earlier(a, b rules.Position) rules.Position {
 	return a
 }
 
-// Contenders calls the function each for the best open lane of every user in a queue. It also passes the number
+// Contenders calls the callback for the best open lane of every user in a queue. It also passes the number
 // of the user's last turn, or 0 if unknown.
 func (ls *Lanes) Contenders(q *Queue, each func(l *rules.Lane, served int64)) {
 	for _, l := range q.OpenLanes {

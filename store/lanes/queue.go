@@ -32,8 +32,8 @@ type Queue struct {
 	StaleUsers     map[int]bool                // users whose open lanes with demands must be read again
 
 	users       map[int]userLanes
-	secondHead  rules.Position // head of the second-best open lane with demands
-	mustRefresh bool           // true while the queue is in Lanes.stale; Best and secondHead are then unknown
+	secondHead  rules.Position // at or before the head of the second-best open lane with demands
+	mustRefresh bool           // true while the queue is in Lanes.stale; BestDemandLane and secondHead are then unknown
 }
 
 func newQueue(name string) *Queue {
@@ -147,7 +147,7 @@ func (ls *Lanes) clearBestLane(q *Queue) {
 	ls.UpdateQueue(q)
 }
 
-// readStale forgets the queue's stale open lanes. It then calls the function read, which adds the current ones
+// readStale forgets the queue's stale open lanes. It then calls the callback, which adds the current ones
 // with AddOpen.
 func (q *Queue) readStale(read func(q *Queue) error) error {
 	if q.Stale || q.users == nil {
@@ -174,7 +174,8 @@ type userLanes struct {
 // lanes in memory, a claim usually finds the user's next best lane without a query.
 const MaxOpenPerUser = 4
 
-// secondHead returns the head of the user's second-best lane, or an earlier position.
+// secondHead returns the head of the user's second-best lane. If that lane is not in memory, it returns a position
+// at or before its head.
 func (u *userLanes) secondHead() rules.Position {
 	if len(u.openLanes) > 1 {
 		return u.openLanes[1].Head

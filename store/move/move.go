@@ -55,7 +55,7 @@ type Result struct {
 // directory. member is the node of that directory, and owns the running jobs. The copy is valid only when it is
 // complete and was compared with the original. Then the original is marked as moved, and no service opens it
 // any more. Move continues an interrupted move if the queue has not changed since then. It reports progress to
-// the callback each, with the name of a table and the number of its rows that were copied.
+// the callback, with the name of a table and the number of its rows that were copied.
 func Move(ctx context.Context, from, to Location, member Member,
 	each func(table string, rows int64)) (done Result, err error) {
 	if from == to {

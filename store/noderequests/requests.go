@@ -33,7 +33,7 @@ type Requests struct {
 	lostTakeIDs []int64
 }
 
-// New returns the requests of a node. The function self returns the number of this node.
+// New returns the requests of a node. The callback returns the number of this node.
 func New(config *pgdb.Address, self func() int64) *Requests {
 	r := &Requests{Conn: &pgdb.SideConn{Config: config}, nodeNumber: self, hints: make(chan struct{}, 1)}
 	r.wakeChannel.Store(new(make(chan struct{})))

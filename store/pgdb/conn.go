@@ -124,8 +124,8 @@ func (c *Conn) QueryAll(list []database.Query) error {
 	return cmp.Or(err, refused)
 }
 
-// readRows reads the rows of the next reply and calls the function each for every one. Once this function has returned
-// an error, readRows stores the error in refused and discards the remaining rows.
+// readRows reads the rows of the next reply and calls the callback for each. Once the callback has returned an
+// error, readRows stores the error in refused and discards the remaining rows.
 func (c *Conn) readRows(each func(r database.Row) (more bool, err error), refused *error) error {
 	statement := c.unreadMessages[0].text
 	c.unreadMessages = c.unreadMessages[1:]

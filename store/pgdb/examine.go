@@ -67,7 +67,8 @@ func untrustedObjectFinding(f *untrustedObject) store.Finding {
 // OldTransactionAge is the age at which an open transaction is reported.
 const OldTransactionAge = 5 * time.Minute
 
-// ExamineQueue checks a database that contains a queue. It reports transactions older than old.
+// ExamineQueue checks a database that contains a queue. It reports transactions that have been open for longer than
+// the given time.
 func ExamineQueue(c database.Querier, name string, old time.Duration) (list []store.Finding, err error) {
 	version, fsync, commits, full := "", "", "", ""
 	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)

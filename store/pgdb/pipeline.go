@@ -31,7 +31,7 @@ type preparedStatement struct {
 	batch         *rowBatch // rows that have been collected and not sent
 }
 
-// Limits of the messages, and of the bytes of arguments, that are sent before replies are read.
+// Limits of how many messages, and how many bytes of arguments, are sent before replies are read.
 const (
 	maxUnread      = 500
 	maxUnreadBytes = 1 << 20
@@ -105,8 +105,8 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 	if c.sessionSQL == "" {
 		c.pipeline.SendQueryPrepared(s.name, values, formats, nil)
 	} else {
-		// Through a pooler, the next transaction may use another connection, which does not have the prepared
-		// statement.
+		// Send the text: through a pooler, each transaction may use another connection, where the statement is not
+		// prepared.
 		c.pipeline.SendQueryParams(s.text, values, nil, formats, nil)
 	}
 	c.unreadMessages = append(c.unreadMessages, sentMessage{preparedStatement: s})

@@ -70,9 +70,8 @@ const (
 	maxListenRetry = 30 * time.Second
 )
 
-// keepConnected connects to a server and calls the function use. This function returns when the connection is
-// lost, and reports whether the connection has worked at all. keepConnected then connects again after a pause,
-// until ctx ends.
+// keepConnected connects to a server and calls the callback. The callback returns when the connection is lost, and
+// reports whether the connection has worked at all. keepConnected then connects again after a pause, until ctx ends.
 func keepConnected(ctx context.Context, config *pgdb.Address, use func(c *pgdb.Conn) (worked bool)) {
 	for pause := minListenRetry; ctx.Err() == nil; pause = min(2*pause, maxListenRetry) {
 		within, cancel := context.WithTimeout(ctx, pgdb.ConnectTimeout)

@@ -88,8 +88,8 @@ func (s *Store) Submissions(ctx context.Context, limit func(role string) int) (l
 	return list, err
 }
 
-// EnqueueSubmission implements engine.SharedDatabase. It deletes a submission and calls the function enqueue for it,
-// in one transaction.
+// EnqueueSubmission implements engine.SharedDatabase. It deletes a submission and enqueues its job with the
+// callback, in one transaction.
 func (b backend) EnqueueSubmission(t *engine.Tx, r *store.Request,
 	enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
 	found, err := t.QueryNumber(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)

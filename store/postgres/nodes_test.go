@@ -138,7 +138,7 @@ func TestNodesCountBytesOfBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	one := a.UserBytes(5)
-	enqueueOn(t, b, draft()) // begin a transaction of b, because it applies the changes of a
+	enqueueOn(t, b, draft()) // begin a transaction of node b, which applies the changes of node a
 	if got := b.UserBytes(5); got != one || one < store.JobBytes {
 		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// Two nodes make each other reload by changing a queue in turn. The dependencies of different users' jobs are still
-// decided in turn.
+// Two nodes make each other reload their caches by changing a queue in turn. Users still take turns when the
+// dependencies of their jobs are decided.
 func TestTurnsSurviveReload(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

@@ -111,8 +111,8 @@ func TestTrimAvoidsPrewrittenRows(t *testing.T) {
 	}
 }
 
-// A node applies another node's change of a lease while the job's row holds values that were written before the
-// writer lock was held. The node does not take these values for the current state.
+// A node applies another node's change of a lease while the job's row holds values that the node wrote before it
+// held the writer lock. The node does not take these values for the current state.
 func TestPrewrittenRowIsNotReadAsCurrent(t *testing.T) {
 	for _, output := range []string{"", "its output"} {
 		url := pgserver.Shared(t).Create(t)

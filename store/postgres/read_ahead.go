@@ -30,7 +30,7 @@ func (b backend) StartLaneQuery(query string, args []any, want int, readNow bool
 	return e, err
 }
 
-// Each implements engine.EarlyRows. It calls the function each for every row.
+// Each implements engine.EarlyRows. It calls the callback for every row.
 func (e *earlyRows) Each(each func(r database.Row) (more bool, err error)) (ok bool, err error) {
 	if e.rows == nil {
 		return e.conn.FinishQuery(each)

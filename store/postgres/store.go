@@ -323,7 +323,7 @@ func (b backend) ReadTimeoutError(budget time.Duration) error {
 // CheckReadable implements reads.Database. There is nothing to check.
 func (b backend) CheckReadable() error { return nil }
 
-// ConvertReadError implements reads.Database. It returns the caller's error for a failed read.
+// ConvertReadError implements reads.Database. It returns the error that the caller of a failed read gets.
 func (b backend) ConvertReadError(err error) error {
 	switch {
 	case err == nil:

@@ -20,8 +20,8 @@ import (
 //
 // For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs from
 // each of the three lanes, and the position and priority of each lane's eleventh job. The claim's other 29
-// turns find their jobs here. If another lane runs out of jobs, the claim takes more from this lane than
-// expected. Then the next query reads twice as many.
+// turns find their jobs among these. If one of the lanes runs out of jobs, the claim takes more from the others
+// than expected. The next query then reads twice as many jobs of a lane.
 //
 // Other nodes change nothing while this node holds the writer lock. The transaction itself can change jobs:
 // NoteWrite records such a change, and Forget drops all rows. A nil *Jobs holds nothing.

@@ -24,8 +24,9 @@ const (
 // position at or before the lane's first job. So the search takes these lanes in the order of their positions,
 // and ends at the first position behind the best job found.
 //
-// The search stops after MaxBestLanes lanes. No job in the other lanes ranks before the position of the last
-// searched lane. So the result is then an upper bound: the effective priority at this position.
+// The search stops after MaxBestLanes lanes. No job in the other lanes ranks before the position of the last searched
+// lane. If no job found ranks before this position either, the result is an upper bound: the effective priority at
+// this position.
 func (s *Reads) BestWaitingPriority(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	waiting, counts := s.usageOf(uid).Waiting, s.Counts()
 	if waiting == 0 {
@@ -75,8 +76,8 @@ type bestSearch struct {
 	restFrom       rules.Position // if stoppedAtLimit: no unsearched lane has a job before this position
 }
 
-// takeFirstOf finds the first job that is not leased among those that the SQL text rows selects. It takes this job if
-// it ranks before the best job found.
+// takeFirstOf finds the first job that is not leased among those that the given part of an SQL query selects. It
+// takes this job if it ranks before the best job found.
 func (b *bestSearch) takeFirstOf(rows string, args ...any) error {
 	return b.reader.Query(func(r database.Row) (bool, error) {
 		p := rules.Position{Rank: r.Num(0), Seq: r.Num(1)}

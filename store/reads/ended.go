@@ -43,7 +43,7 @@ func (s *Reads) CountEnded(ctx context.Context, ended store.EndedFilter) (total 
 }
 
 // RemovableBytes implements store.Quotas. The total size of the outputs is known without reading them. Each input that
-// it reads has more than MaxKeptInputBytes bytes, so the parameter need also limits the number of inputs that it reads.
+// it reads has more than MaxKeptInputBytes bytes, so it reads at most need/MaxKeptInputBytes+1 inputs.
 func (s *Reads) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
 	outputs := s.usageOf(uid).Outputs
 	if outputs >= need {

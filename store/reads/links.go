@@ -66,7 +66,7 @@ func (s *Reads) Parents(ctx context.Context, seq int64) (list []store.Parent, er
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0)
 			FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent
 			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
-		for _, edge := range neededResults { // read only these results, since all of them may be large
+		for _, edge := range neededResults { // read only these results, since all results together may be large
 			if err == nil {
 				_, err = database.First(r, func(r database.Row) {
 					at, _ := slices.BinarySearch(edgeIDs, edge)

@@ -8,9 +8,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// ReadOldest sets the field OldestReadySince of each queue in the list: the earliest time since which the first
-// job of any of the queue's lanes is ready, or 0. It reads at most MaxScreenLanes lanes, and leaves the field 0
-// for the remaining queues.
+// ReadOldest sets the field OldestReadySince of each queue in the list. It compares the first jobs of the queue's
+// lanes, and takes the one that has been ready the longest; the field is 0 if no lane has a ready job. ReadOldest
+// reads at most MaxScreenLanes lanes, and leaves the field 0 for the remaining queues.
 func (s *Reads) ReadOldest(ctx context.Context, list []store.QueueState) error {
 	return s.Read(ctx, func(r *Reader) error {
 		left := MaxScreenLanes

@@ -35,7 +35,7 @@ type Published struct {
 	newEvent chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
 
-// Publish calls the function change, which modifies the state, while no reader reads the state.
+// Publish calls the callback, which modifies the state, while no reader reads the state.
 func (p *Published) Publish(change func(*State)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *Published) Publish(change func(*State)) {
 	}
 }
 
-// readState returns a part of the state. The function read must copy values that a later Publish may change.
+// readState returns a part of the state. The callback must copy values that a later Publish may change.
 func readState[T any](p *Published, read func(*State) T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -77,8 +77,8 @@ func (p *Published) LastEvent() (last int64, newer <-chan struct{}) {
 	return p.state.LastEvent, p.newEvent
 }
 
-// ReservingNode returns the node that has the reserved lease (not known to have started) of a job, or 0 if there
-// is none.
+// ReservingNode returns the node that has claimed a job which is not known to have started. It returns 0 for any
+// other job.
 func (p *Published) ReservingNode(seq int64) (node int64) {
 	return readState(p, func(s *State) int64 { return s.Reservations[seq].Node })
 }
@@ -86,8 +86,7 @@ func (p *Published) ReservingNode(seq int64) (node int64) {
 // UserBytes returns how many bytes the jobs of a user hold.
 func (p *Published) UserBytes(uid int) int64 { return p.usageOf(uid).Bytes }
 
-// UsersOverBytes lists the users whose jobs hold more bytes than the limit keep, in descending order of these
-// bytes.
+// UsersOverBytes lists the users whose jobs hold more bytes than the given limit, in descending order of these bytes.
 func (p *Published) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	list = readState(p, func(s *State) []store.UserBytes {
 		for uid, u := range s.Usage {

@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// job reads the job that the condition where selects. found is false if no job matches. reserved holds the
+// job reads the job that the given WHERE clause selects. found is false if no job matches. reserved holds the
 // fences of leases that the jobs' rows do not contain yet.
 func (r *Reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool,
 	err error) {
@@ -182,8 +182,7 @@ func (s *Reads) ListRefs(ctx context.Context, f store.Filter) (selected store.Re
 	return selected, err
 }
 
-// withSelectedRefs calls the function take with a page of references, inside the read transaction that found
-// them.
+// withSelectedRefs calls the callback with a page of references, inside the read transaction that found them.
 func (s *Reads) withSelectedRefs(ctx context.Context, f store.Filter, take func(*Reader, store.RefPage) error) error {
 	m, err := newMatcher(f)
 	if err != nil {

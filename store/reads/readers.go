@@ -25,7 +25,7 @@ type readerPool struct {
 // MaxReaders is the maximum number of concurrent reads.
 const MaxReaders = 4
 
-// newReaders returns a pool whose connections the function open creates.
+// newReaders returns a pool that creates its connections with the function open.
 func newReaders(open func() (database.ReadConn, error), closedErr error) *readerPool {
 	return &readerPool{open: open, closedErr: closedErr, slots: make(chan struct{}, MaxReaders),
 		closed: make(chan struct{}), idle: make(chan database.ReadConn, MaxReaders)}
@@ -89,8 +89,8 @@ type Database interface {
 	// CheckReadable returns an error once a read may no longer show the stored state. It is called at the end
 	// of each read.
 	CheckReadable() error
-	// ConvertReadError returns the caller's error for a failed read. It makes the engine fail if err says that the
-	// database is damaged.
+	// ConvertReadError returns the error that the caller of a failed read gets. It makes the engine fail if err says
+	// that the database is damaged.
 	ConvertReadError(err error) error
 }
 

@@ -56,7 +56,7 @@ func (s *Reads) Schedules(ctx context.Context, after string, limit int) (list []
 	return list, err
 }
 
-// maxDueRead limits how many due schedules one call reads. It reads more than it returns, so that users can take
+// maxDueRead limits how many due schedules one call reads. A call reads more than it returns, so that users can take
 // turns. See docs/decisions/0014.
 const maxDueRead = 10_000
 

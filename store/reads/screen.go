@@ -85,7 +85,7 @@ func firstJobsOfStates(states ...queue.State) func(*Reader, int) ([]rules.Positi
 }
 
 // mergeFirstJobs returns a function that executes a statement once with each list in argLists, and merges the
-// jobs. The statement selects a sort key, which is the Rank of the result, and the number of each job.
+// jobs. For each job, the statement selects a sort key, which the result contains as Rank, and the job's number.
 func mergeFirstJobs(sql string, argLists [][]any, order func(a, b rules.Position) int) func(*Reader, int) (
 	[]rules.Position, error) {
 	return func(r *Reader, rows int) (list []rules.Position, err error) {

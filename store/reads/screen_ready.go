@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readyLane is a lane whose jobs readyJobs reads in order. The claimed jobs of one user in one queue count as
-// an additional lane.
+// readyLane is a lane whose jobs the method readyJobs reads in order. The claimed jobs of one user in one queue count
+// as an additional lane.
 type readyLane struct {
 	rules.ClosedListKey            // the queue and the user
 	id                  int64      // id of the lane; 0 if list already contains all its jobs
@@ -67,8 +67,8 @@ func (r *Reader) takeTurns(
 	return list, err
 }
 
-// claimedLanes returns the lanes of the claimed jobs that have not started. The parameter rows limits the jobs read
-// that have left their lanes.
+// claimedLanes returns the lanes of the claimed jobs that have not started. Of the jobs that have left their lanes,
+// it reads at most the given number.
 func (r *Reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
 	const (
 		columns  = `queue, uid, rank, seq, priority, place`

@@ -47,10 +47,9 @@ func (c *backupFile) Close() error {
 	return err
 }
 
-// Backup makes a backup next to the database. It contains every change that was acknowledged before Backup
-// was called, and later changes up to some instant. It reports progress to the callback each: the bytes
-// that are copied and the approximate total. The backup has passed integrity_check. Only one backup is made at
-// a time.
+// Backup makes a backup next to the database. It contains every change that was acknowledged before Backup was
+// called, and later changes up to some instant. It reports progress to the callback: the bytes that are copied and
+// the approximate total. The backup has passed integrity_check. Only one backup is made at a time.
 func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 	each func(done, total int64) error) (store.BackupReader,
 	error) {

@@ -70,7 +70,7 @@ func (s *Store) Compact(ctx context.Context) {
 	}
 }
 
-// pauseCompaction waits for the duration wait, or less if new jobs are refused for lack of space. It returns false if
+// pauseCompaction waits for the given time, or less if new jobs are refused for lack of space. It returns false if
 // compaction must end.
 func (s *Store) pauseCompaction(ctx context.Context, wait time.Duration) bool {
 	first := min(wait, compactRetryPause)

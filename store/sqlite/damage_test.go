@@ -38,7 +38,7 @@ func fileChecksum(t *testing.T, path string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(raw))
 }
 
-// expectRefused checks that opening the database in a directory fails with an error that contains the text says, and
+// expectRefused checks that opening the database in a directory fails with an error that contains the given text, and
 // does not change the file.
 func expectRefused(t *testing.T, dir, says string) error {
 	t.Helper()

@@ -37,7 +37,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 }
 
 // Verify copies the database, as Backup does. It compares the rows of the copy with each other and with the
-// output files in the directories. It reports the progress of the copy to the callback each.
+// output files in the directories. It reports the progress of the copy to the callback.
 func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs,
 	each func(done, total int64) error) (list []store.Finding, err error) {
 	// List the files before the copy is made, so that the copy contains the attempt of every listed file.

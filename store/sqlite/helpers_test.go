@@ -67,7 +67,7 @@ func completed(j *queue.Job) store.Settlement {
 		RecordsAttempt: true}}
 }
 
-// expectNoFaults checks that Verify finds no faults. The parameter when names the point of the test, for the message.
+// expectNoFaults checks that Verify finds no faults. Otherwise, the message names the given point of the test.
 func expectNoFaults(t *testing.T, s *Store, when string) {
 	t.Helper()
 	if got := faultsFound(t, s); len(got) > 0 {

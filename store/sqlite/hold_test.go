@@ -104,7 +104,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), sqlitedb.DatabaseName)
 	s := openStore(t, filepath.Dir(path))
 	inTransaction(t, s, func() error {
-		// The locks on the -shm file belong to the process, so the test must not open and close that file.
+		// Do not open the -shm file here: closing it would release the locks of this process on it.
 		f, err := os.Open(path)
 		if err != nil {
 			return err
@@ -119,7 +119,7 @@ func TestLocksSurviveOtherDescriptors(t *testing.T) {
 	})
 }
 
-// inTransaction calls the function do within a write transaction.
+// inTransaction calls the callback within a write transaction.
 func inTransaction(t *testing.T, s *Store, do func() error) {
 	t.Helper()
 	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {

@@ -153,7 +153,7 @@ func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
 	}
 }
 
-// readSlowly executes a read that counts up to steps. The read ends early if ctx ends.
+// readSlowly executes a read that counts up to the given number. The read ends early if ctx ends.
 func readSlowly(ctx context.Context, s *Store, steps string) {
 	s.Read(ctx, func(r *reads.Reader) error {
 		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps +

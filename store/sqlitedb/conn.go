@@ -281,7 +281,7 @@ func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
 	return sqlite3.Xsqlite3_changes64(c.TLS, c.DB), nil
 }
 
-// Query calls the callback each for every row, until it returns false. The row is valid only during this
+// Query calls the callback for every row, until it returns false. The row is valid only during this
 // call. The callback must not execute another statement.
 func (c *Conn) Query(each func(r database.Row) (more bool, err error), sql string, args ...any) error {
 	p, err := c.bind(sql, args)

@@ -26,8 +26,8 @@ const (
 	leafIndex     = 10
 )
 
-// maxIndexDepth limits the levels of the index that are descended. An index with more levels would not fit into
-// any file.
+// maxIndexDepth limits how many levels of the index a search descends. An index with more levels would not fit
+// into any file.
 const maxIndexDepth = 20
 
 // indexEntry is one entry in a page of the id index. The field child is the page with smaller ids; it is 0 on

@@ -57,8 +57,8 @@ func CheckWritable(path string, _ os.FileInfo) error {
 	}
 }
 
-// CheckPrivate returns an error for a file or directory that belongs to another account, or whose mode has any
-// bit of the parameter open. These are the permission bits that give other accounts too much access.
+// CheckPrivate returns an error for a file or directory that belongs to another account, or to which other accounts
+// have too much access. The parameter open holds the permission bits that must not be set.
 func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -83,7 +83,7 @@ func CheckPrivate(path string, info os.FileInfo, open os.FileMode) error {
 // ReadersCommand returns a command that shows which processes have a file open.
 func ReadersCommand(path string) string { return "fuser -v " + path }
 
-// FileID returns an id of a file. Every existing copy of the file has another id.
+// FileID returns an id of a file. No other existing file has the same id, not even a copy.
 func FileID(path string) string {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil {

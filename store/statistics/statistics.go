@@ -98,8 +98,8 @@ func (w *Writer) put(p *period) (err error) {
 // isNamedAllTime reports whether a queue has its own name in the all-time statistics. A queue gets its own name
 // with its first measurement if fewer than the maximum number of queues have one, or if alwaysHasOwnRow returns
 // true. It keeps the name forever. Measurements of other queues are added to store.OtherQueues. The column
-// "others" of each minute's row records whether the queue had a name, so measurements are never moved later. See
-// docs/decisions/0086.
+// "others" of each minute's row records whether the queue had a name at that time. So if the queue gets a name later,
+// earlier measurements stay in store.OtherQueues. See docs/decisions/0086.
 func (w *Writer) isNamedAllTime(name string) (bool, error) {
 	if w.Cache.namedQueues == nil {
 		known := map[string]bool{}
@@ -138,7 +138,7 @@ func (w *Writer) alwaysHasOwnRow(name string) bool {
 }
 
 // nameIn returns the name under which a period with these rows counts a queue: its own, or store.OtherQueues.
-// The function own reports whether a queue always has its own statistics.
+// The callback reports whether a queue always has its own statistics.
 func nameIn[V any](rows map[string]V, name string, own func(string) bool) string {
 	if _, there := rows[name]; there || len(rows) < store.MaxNamedQueues || own(name) {
 		return name
@@ -184,7 +184,7 @@ func (w *Writer) Add(measured []rules.Measurement) (changed []string, err error)
 	return slices.Collect(maps.Keys(minute.changed)), err
 }
 
-// addToStored adds measurements to the stored statistics of the period of grain g that begins at the time at.
+// addToStored adds measurements to the stored statistics of one period, given by its grain and its start.
 func (w *Writer) addToStored(g store.Grain, at queue.Millis, measured []rules.Measurement) error {
 	rows, _ := w.read(g, at, at+1)
 	return w.addTo(&period{grain: g, at: at, rows: rows}, measured)
@@ -230,7 +230,7 @@ func (w *Writer) Tidy() (more bool, err error) {
 	days, _ := w.rollUp(store.Day, by)
 	removed := int64(0)
 	for g := store.Minute; g <= store.Day; g++ {
-		old := store.Hour.PeriodStart(g.OldestPeriodStart(w.Now)) // a whole hour: remove only once an hour
+		old := store.Hour.PeriodStart(g.OldestPeriodStart(w.Now)) // whole hours, so that rows expire once an hour
 		if g < store.Day {
 			old = min(old, w.Progress.SummedUpTo[g+1])
 		}
@@ -249,7 +249,7 @@ func (w *Writer) Tidy() (more bool, err error) {
 	return more, err
 }
 
-// rollUp sums up the first period of grain g that is not summed up yet, if it ends at the time by or earlier. It
+// rollUp sums up the first period of grain g that is not summed up yet, unless it ends after the given time. It
 // reports whether it did. The same transaction stores the end of the period, so each finer row is counted exactly once.
 func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	upTo := &w.Progress.SummedUpTo
@@ -279,7 +279,7 @@ func (w *Writer) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(upTo[store.Hour]), int64(upTo[store.Day]))
 }
 
-// addAllTime adds the minutes from the time from up to the time before, exclusive, to the all-time statistics.
+// addAllTime adds minutes to the all-time statistics: those that begin in the range [from, before).
 func (w *Writer) addAllTime(from, before queue.Millis) {
 	rows, _ := w.read(records.AllTime, 0, 1)
 	all := &period{grain: records.AllTime, rows: rows}

@@ -134,7 +134,7 @@ func (q *Queue[O]) Take() (group []O) {
 }
 
 // takeFairLocked takes a group of n operations in which users take turns, and the classes of one user take turns too.
-// The urgent operations at the start of the queue come first; urgent counts them. If users did not take turns, a user
+// The urgent operations come first; the parameter urgent is their number. If users did not take turns, a user
 // who fills every commit with operations of the first class would block all others. The user who was served most
 // recently comes last. Within one turn, users whose last operation was slow come after all other users. See
 // docs/decisions/0006.
