@@ -60,7 +60,7 @@ func (b startedProcess) stat(t *testing.T) []string {
 }
 
 // createAccountRunner creates and locks the directory of a runner that has switched to uid 1. The running table in
-// that directory names self as the process of the runner, and lists the processes in jobs as its jobs.
+// that directory names one of the given processes as the runner, and the others as its jobs.
 func createAccountRunner(t *testing.T, base string, self startedProcess, jobs ...startedProcess) (dir string) {
 	t.Helper()
 	dir = filepath.Join(base, rundir.AccountDirPrefix+"daemon", "1.a")

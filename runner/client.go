@@ -191,7 +191,7 @@ func (c *Client) deliverReply(answer wire.Exchange) {
 }
 
 // request sends a message with a new request id, and waits for the answer. It returns ErrNoReply if the
-// connection ends, or the channel stop is closed, before the answer arrives.
+// connection ends, or the stop channel is closed, before the answer arrives.
 func request[T wire.Exchange](
 	ctx context.Context, c *Client, stop <-chan struct{}, message wire.Exchange,
 ) (answer T, err error) {
@@ -226,9 +226,9 @@ func request[T wire.Exchange](
 }
 
 // ReadOutput reads output of an attempt, starting at the position cursor (see output.Cursor). If there is no output
-// after this position yet and the channel stop is not nil, ReadOutput waits for output. AttemptGone in the reply
-// means that the runner does not have this attempt. ReadOutput returns ErrNoReply if the connection ends or stop is
-// closed.
+// after this position yet and the stop channel is not nil, ReadOutput waits for output. AttemptGone in the reply
+// means that the runner does not have this attempt. ReadOutput returns ErrNoReply if the connection ends or the stop
+// channel is closed.
 func (c *Client) ReadOutput(ctx context.Context, l wire.Lease, cursor [2]int64,
 	stop <-chan struct{}) (*wire.ReadOutputReply, error) {
 	return request[*wire.ReadOutputReply](ctx, c, stop, &wire.ReadOutput{Lease: l, Cursor: cursor, Wait: stop != nil})
@@ -250,9 +250,9 @@ func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (type
 	return *t, nil
 }
 
-// Pause freezes a running attempt if the parameter on is true, and otherwise resumes it. It returns how many of the
-// attempt's processes are not yet frozen or resumed. It returns ErrAttemptEnding if the runner does not run the
-// attempt or is ending it, and ErrNoReply if the connection ends.
+// Pause freezes a running attempt (on=true) or resumes it (on=false). It returns how many of the attempt's processes
+// are not yet frozen or resumed. It returns ErrAttemptEnding if the runner does not run the attempt or is ending it,
+// and ErrNoReply if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (unchanged int, err error) {
 	paused, err := request[*wire.PauseReply](ctx, c, nil, &wire.Pause{Lease: l, Paused: on})
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// startFakeRunner creates the directory of a runner, below a directory named parent, and its socket. A client that
-// connects to the socket receives the frame in answer.
+// startFakeRunner creates the directory of a runner and its socket. parent is the name of the parent directory. A
+// client that connects to the socket receives the given frame.
 func startFakeRunner(t *testing.T, parent string, answer wire.Frame) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), parent, "1.a")

@@ -18,8 +18,8 @@ func CookieOf(name string, l wire.Lease) string {
 	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
-// EndTrees ends the remaining processes of the attempts that a dead runner's files name, and of the attempts in the
-// list leased. It ends nothing if the machine has rebooted since the runner started. It also ends nothing if the
+// EndTrees ends the remaining processes of the attempts that a dead runner's files name, and of the given
+// attempts. It ends nothing if the machine has rebooted since the runner started. It also ends nothing if the
 // runner's directory is a copy, because the runner of the original directory may be alive. If the directory belongs
 // to an account, EndTrees ends only processes of that account. EndTrees leaves the fields RequestID and Error of
 // the result empty. See docs/decisions/0031.

@@ -11,7 +11,7 @@ import (
 
 // StartedAttempts reports which attempts a living runner has started. It works for an unresponsive runner too,
 // because it reads only files in the runner's directory: the table of running attempts and the journal of ended
-// ones. hasProcess contains all attempts in the table, and those in leases that the journal contains. The value is
+// ones. hasProcess contains all attempts in the table and, of the given leases, those in the journal. The value is
 // false for an attempt whose process the table does not name yet: the runner may or may not have started it. ok is
 // false if the files cannot be read or are damaged.
 func StartedAttempts(dir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
@@ -52,7 +52,7 @@ func readLivingTable(dir string) (t rundir.RunningTable, owner *uint32, err erro
 // KillByDir kills the runner that uses a directory. It does nothing if the runner has ended.
 func KillByDir(dir string) error { return signalRunner(dir, process.Kill) }
 
-// signalRunner calls the function send with the pid and start time of the living runner that uses a directory.
+// signalRunner signals the living runner that uses a directory. It passes the runner's pid and start time to send.
 func signalRunner(dir string, send func(pid int, ticks int64, owner *uint32) error) error {
 	t, owner, err := readLivingTable(dir)
 	if err != nil {

@@ -32,10 +32,10 @@ type RecoveryResult struct {
 }
 
 // Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files say
-// about the attempts. dir is the runner's directory, or "" if it is gone. leased lists the unsettled attempts
-// that this runner may have received; Recover returns results only for these. sent lists the attempts that no
-// other runner can have received. Recover finds their processes even if dir is damaged or gone. helper is a
-// living runner with the rights to end the processes. If helper is nil, this process ends them.
+// about the attempts. dir is the runner's directory, or "" if it is gone. leased lists the attempts without
+// a stored result that this runner may have received; Recover returns results only for these. sent lists the
+// attempts that no other runner can have received. Recover finds their processes even if dir is damaged or gone.
+// helper is a living runner with the rights to end the processes. If helper is nil, this process ends them.
 func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, helper *Client) (RecoveryResult, error) {
 	r, err := ReadDeadRunner(dir, leased)
 	if err != nil {
@@ -87,7 +87,7 @@ func UnacknowledgedLeases(dir string) (list []wire.Lease, alive bool, err error)
 }
 
 // ReadDeadRunner returns what a dead runner's files say about its attempts. It returns results only for the
-// attempts in leased. Unlike Recover, it ends no processes.
+// given attempts. Unlike Recover, it ends no processes.
 func ReadDeadRunner(dir string, leased []wire.Attempt) (r RecoveryResult, err error) {
 	r.LeasesWithStuckProcesses, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {
@@ -149,8 +149,8 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	return *r, nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory. The caller must first store the results and the output in it.
-// helper is a living runner with the rights to remove the directory. If helper is nil, this process removes it.
+// RemoveDeadRunner removes a dead runner's directory. The caller must first save the results and output from it. helper
+// is a living runner with the rights to remove the directory. If helper is nil, this process removes it.
 func RemoveDeadRunner(dir string, helper *Client) error {
 	if helper == nil {
 		return rundir.RemoveDeadRunner(dir)

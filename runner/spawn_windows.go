@@ -26,7 +26,7 @@ func (l Location) spawn(alone bool) (name string, err error) {
 	return l.spawnWith((*exec.Cmd).Start, alone)
 }
 
-// spawnWith does the work of spawn. It calls the function start to start the runner.
+// spawnWith does the work of spawn. It starts the runner with the given function.
 func (l Location) spawnWith(start func(*exec.Cmd) error, alone bool) (name string, err error) {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("cannot create the runner folder: %w", err)

@@ -59,7 +59,7 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 		}
 	}
 	h := Location{Dir: filepath.Join(dir, "state"), Command: []string{program, "runner"}}
-	checkProgramIn := func(want string) { // starts a runner, whose program must be in the directory want
+	checkProgramIn := func(want string) { // starts a runner and checks the directory of its program
 		t.Helper()
 		started := ""
 		_, err := h.spawnWith(func(cmd *exec.Cmd) error {

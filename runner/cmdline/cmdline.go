@@ -76,8 +76,8 @@ func findShellText(argv []string) (at, kind int) {
 	return 0, noShellText
 }
 
-// isAbbreviation reports whether PowerShell accepts the argument a as an abbreviation of a parameter.
-// minLength is the length of the shortest unique abbreviation.
+// isAbbreviation reports whether PowerShell accepts an argument as an abbreviation of a parameter. minLength
+// is the length of the shortest unique abbreviation.
 func isAbbreviation(a, parameter string, minLength int) bool {
 	return len(a) >= minLength && strings.HasPrefix(strings.ToLower(parameter), strings.ToLower(a))
 }

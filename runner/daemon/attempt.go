@@ -57,7 +57,7 @@ type attempt struct {
 
 func leaseOf(a *attempt) wire.Lease { return a.startFrame.Lease }
 
-// enterPhaseLocked moves the attempt to the phase next. If attemptMoves does not list this move,
+// enterPhaseLocked moves the attempt to another phase. If attemptMoves does not list this move,
 // enterPhaseLocked changes nothing and returns false.
 func (a *attempt) enterPhaseLocked(next attemptPhase) bool {
 	if !slices.Contains(attemptMoves[a.phase], next) {

@@ -64,7 +64,7 @@ func (s *server) signalLocked(f *wire.Signal) {
 	}
 }
 
-// nextSignal removes and returns the attempt's next queued signal. more is false if none is left.
+// nextSignal removes and returns the attempt's next queued signal. It returns more=false if none is left.
 func (s *server) nextSignal(a *attempt) (number int64, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *server) reportImmediatelyLocked(f *wire.ReportImmediately) {
 		return
 	}
 	a.sendsImmediately = true
-	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold the report of its start or its result
+	if a.phase >= attemptRunning && s.link.conn != nil { // the outbox may still hold frames about the attempt
 		s.link.conn.FlushNow()
 	}
 }

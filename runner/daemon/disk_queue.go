@@ -7,8 +7,8 @@ import (
 )
 
 // diskQueue is a queue of disk operations, which one goroutine executes one after the other. A disk
-// operation can take long, so it must not run while a goroutine holds the server's mutex. The method add
-// may be called from any goroutine, with or without this mutex.
+// operation can take long, so it must not run while a goroutine holds the server's mutex. Any goroutine
+// may add an operation, with or without this mutex.
 type diskQueue struct {
 	wake chan struct{}
 
@@ -23,8 +23,8 @@ func (q *diskQueue) add(f func()) {
 	wire.Wake(q.wake)
 }
 
-// run executes operations until end is closed. It then executes the operations that are still in the queue,
-// and returns.
+// run executes operations until the given channel is closed. It then executes the operations that are still in
+// the queue, and returns.
 func (q *diskQueue) run(end <-chan struct{}) {
 	for more := true; more; {
 		select {

@@ -25,8 +25,8 @@ type gatherState struct {
 // sends enough short jobs in advance to keep the workers busy during this time.
 const maxGatherDelays = 4
 
-// sendLocked queues a frame for the connected service. The frame is sent immediately if now is true, and
-// otherwise after at most maxGatherDelays times settleDelay.
+// sendLocked queues a frame for the connected service. With now=true, the frame is sent immediately. Otherwise it
+// is sent after at most maxGatherDelays times settleDelay.
 func (s *server) sendLocked(f wire.Frame, now bool) { s.sendEncodedLocked(wire.Append(nil, f), now) }
 
 // sendEncodedLocked does the same as sendLocked with a frame that is already encoded.
@@ -46,8 +46,8 @@ func (s *server) sendEncodedLocked(frame []byte, now bool) {
 }
 
 // flushGathered sends the gathered frames. If mayExtend is true and the waiting attempts will keep the
-// workers busy for longer, flushGathered first waits for up to maxGatherDelays-1 more delays. It predicts how
-// long the workers will be busy from the rate at which frames were gathered.
+// workers busy for longer, flushGathered first waits for up to maxGatherDelays-1 times settleDelay. It predicts
+// how long the workers will be busy from the rate at which frames were gathered.
 func (s *server) flushGathered(c *conn, mayExtend bool) {
 	s.mu.Lock()
 	if mayExtend {

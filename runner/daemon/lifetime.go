@@ -56,7 +56,7 @@ func (s *server) hasUnendedLocked() bool {
 // stopAll ends the runner. It drops the waiting attempts. If the operating system manages the runner as a
 // separate unit and no service is connected, stopAll waits for stopTimeout, so that running attempts can
 // end by themselves. Finally, it ends the attempts that still run, with the cause queue.EndStopped. Each
-// attempt gets at most the time grace between SIGTERM and SIGKILL.
+// attempt gets at most this grace period between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	s.discardWaitingLocked()
@@ -86,7 +86,7 @@ func (s *server) stopAll(grace time.Duration) {
 // successive calls that return true.
 const unwantedInterval = 2 * time.Second
 
-// watchServiceUnit closes the channel stopped once the operating system has stopped the service permanently. It
+// watchServiceUnit closes the given channel once the operating system has stopped the service permanently. It
 // checks this only while no service is connected, because a service that is running when it is stopped sends
 // Shutdown to the runner.
 func (s *server) watchServiceUnit(stopped chan<- struct{}) {
@@ -100,7 +100,7 @@ func (s *server) watchServiceUnit(stopped chan<- struct{}) {
 		if count++; !isUnwanted {
 			count = 0
 		}
-		if s.link.unwantedTimer == nil { // two calls of this function overlapped, and the other one has closed stopped
+		if s.link.unwantedTimer == nil { // two calls of this function overlapped; the other one has closed the channel
 			return
 		}
 		if count == 2 {
@@ -131,7 +131,7 @@ func (s *server) reportEnding() {
 }
 
 // idleExitDelay is how long a runner without a service and without jobs waits before it ends.
-// housekeepInterval is the time between two rounds of the method housekeep.
+// housekeepInterval is the time between two housekeeping rounds.
 const (
 	idleExitDelay     = 30 * time.Second
 	housekeepInterval = 30 * time.Second

@@ -16,7 +16,7 @@ func connectService(t *testing.T, s *server, epoch int64) (c *conn, accepted boo
 	t.Helper()
 	service, runnerEnd := net.Pipe()
 	c = newConn(runnerEnd)
-	go c.Run() // ends when close is called
+	go c.Run() // ends when c is closed
 	t.Cleanup(c.close)
 	t.Cleanup(func() { service.Close() })
 	got := make(chan bool, 1)

@@ -21,7 +21,7 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
 		c := newConn(runnerEnd)
-		go c.Run() // ends when close is called
+		go c.Run() // ends when c is closed
 		defer c.close()
 		const delay = 7 * time.Millisecond
 		s := &server{link: serviceLink{conn: c, settleDelay: delay}}
@@ -53,8 +53,8 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	})
 }
 
-// While attempts are waiting, results are gathered for up to four delays. The service has at least one
-// delay to answer before the workers run out of attempts.
+// While attempts are waiting, results are gathered for up to four times settleDelay. They are sent
+// early enough that the service has at least settleDelay to answer before the workers run out of attempts.
 func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	// The map contains the shortest and the longest time until frames are sent, by the number of waiting
@@ -66,7 +66,7 @@ func TestGatheringExtendsWhileAttemptsWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			service, runnerEnd := net.Pipe()
 			c := newConn(runnerEnd)
-			go c.Run() // ends when close is called
+			go c.Run() // ends when c is closed
 			defer c.close()
 			s := &server{link: serviceLink{conn: c, settleDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
 			var jobs sync.WaitGroup
@@ -101,7 +101,7 @@ func TestDroppedAttemptAnswersItsReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
 		c := newConn(runnerEnd)
-		go c.Run() // ends when close is called
+		go c.Run() // ends when c is closed
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
 		a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.New(1<<20, nil)}

@@ -16,7 +16,7 @@ func (s *server) settle(a *attempt, r *process.Result, ws *workspace) {
 	failpoint.Hit("runner-ended")
 	f := resultFrame(r, ws)
 	s.storeOutput(a, f)
-	// wireAttempt reads these fields without mu, because only this worker changes them.
+	// wireAttempt reads fields of the attempt without mu, because only this worker changes them.
 	f.Attempt = wireAttempt(a)
 	result := wire.Append(nil, f)
 	segment, err := s.journal.Append(result)
@@ -105,7 +105,7 @@ func (s *server) retryJournal() {
 	for _, a := range list {
 		segment, err := s.journal.Append(a.encodedResult)
 		if err != nil {
-			return // the method housekeep or the next result will call retryJournal again
+			return // the next housekeeping round or the next result calls retryJournal again
 		}
 		s.mu.Lock()
 		needed := a.enterPhaseLocked(attemptJournaled)

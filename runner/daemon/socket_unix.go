@@ -115,5 +115,5 @@ func (s *socket) recreate() error {
 	}
 	old := s.listener
 	s.listener = l
-	return old.Close() // closing the old listener makes accept use the new one
+	return old.Close() // the method accept then uses the new listener
 }

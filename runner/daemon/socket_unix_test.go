@@ -25,8 +25,8 @@ func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	return ctx.Err()
 }
 
-// withSocket calls f while keepReachableWith maintains the socket root/1.a/run.sock. gone receives the
-// result of keepReachableWith.
+// withSocket calls f while keepReachableWith maintains the socket root/1.a/run.sock. The channel
+// gone receives the result of keepReachableWith.
 func withSocket(t *testing.T, waitForChange waitForChangeFunc, f func(t *testing.T, root string, gone <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "runner")

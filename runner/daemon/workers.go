@@ -46,7 +46,7 @@ func createThreads(n int) {
 	created.Add(n)
 	release := make(chan struct{})
 	for range n {
-		go func() { // the goroutine ends when release is closed
+		go func() { // the goroutine ends when the channel is closed
 			runtime.LockOSThread() // gives the goroutine its own thread
 			defer runtime.UnlockOSThread()
 			created.Done()

@@ -118,7 +118,7 @@ func (g *AcceptedRequest) createCgroups(delegated bool) {
 }
 
 // prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to
-// the account that the request names. The group gid may read the runner's files.
+// the account that the request names. The group with this gid may read the runner's files.
 func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int, delegated bool) error {
 	if err := createSharedDir(g.Root, 0, gid, rootDirMode); err != nil {
 		return err
@@ -139,8 +139,8 @@ func (g *AcceptedRequest) prepareRootRunner(request runner.SpawnRequest, gid int
 	return g.switchAccount(request.Account, g.PolicyFile, gid)
 }
 
-// killNamedRunner kills the runner whose directory is base/name. It returns an error if name is not the
-// name of a runner's directory.
+// killNamedRunner kills the runner whose directory has the path base/name. It returns an error if this cannot
+// be a runner's directory.
 func killNamedRunner(base, name string) error {
 	account, own := filepath.Split(filepath.Clean(name))
 	account = strings.TrimSuffix(account, "/")

@@ -20,10 +20,10 @@ const (
 	maxCredentialBytes = 64 << 10
 )
 
-// AllowedCredential returns the systemd credential called name, for a job that runs under the account with
-// this uid. It returns an error if the policy does not allow the account to use the credential. In a runner
-// that has switched to an account, a is nil, and values contains the credentials that the runner read before
-// the switch.
+// AllowedCredential returns the systemd credential with this name, for a job that runs under the account with
+// this uid. It returns an error if the policy does not allow the account to use the credential. A runner that
+// has switched to an account passes nil as Accounts. The map then contains the credentials that the runner
+// read before the switch.
 func AllowedCredential(a *Accounts, values map[string][]byte, name string, uid int64) ([]byte, error) {
 	if a == nil {
 		if value, ok := values[name]; ok {

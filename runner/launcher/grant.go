@@ -25,15 +25,15 @@ type RunnerSettings struct {
 	Cgroups *process.Cgroups
 }
 
-// AcceptedRequest describes the runner that this process is allowed to be. Accept returns it as the answer to a
+// AcceptedRequest describes the runner that this process is allowed to be. HandleSpawnRequest returns it for a
 // service's request.
 type AcceptedRequest struct {
 	RunnerSettings
 	// NoCgroupsReason is the reason why jobs get no control groups although this process may divide its own.
 	// It is nil if jobs get control groups, or if this process may not divide its own.
 	NoCgroupsReason error
-	// KilledOtherRunner means that the request was to kill another runner, which Accept has done. This process
-	// must not be a runner.
+	// KilledOtherRunner means that the service requested to kill another runner, and that this runner was killed.
+	// This process must not be a runner.
 	KilledOtherRunner bool
 	Conn              net.Conn // the connection on which the request came and the reply is sent
 }

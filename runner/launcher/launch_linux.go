@@ -25,8 +25,8 @@ const acceptPause = 100 * time.Millisecond
 
 // RunLauncher runs the launcher until its standard input ends. For each connection to the launcher's socket, it
 // starts a process with the command line argv and the connection as standard input. Only the account with
-// this uid and root may connect. The group gid may read the runners' files in dir. policy is the path of the
-// policy file.
+// this uid and root may connect. The group with this gid may read the runners' files in dir. policy is the
+// path of the policy file.
 func RunLauncher(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
 	if err := createSharedDir(dir, 0, gid, rootDirMode); err != nil {
 		return err
@@ -108,7 +108,7 @@ func takeLauncherLock(dir string) (*os.File, error) {
 	return lock, err
 }
 
-// startAcceptProcess starts a process that calls Accept for the request on a connection of the service.
+// startAcceptProcess starts a process that calls HandleSpawnRequest for a connection of the service.
 func startAcceptProcess(argv []string, dir, policy string, c *net.UnixConn) error {
 	connFile, err := c.File()
 	if err != nil {

@@ -6,22 +6,22 @@
 //
 //  1. The service connects to a socket and sends one line, a runner.SpawnRequest. On systems with systemd,
 //     the socket is the unit queuectl-runner.socket. On other systems, it belongs to the launcher, a
-//     process that the service starts while it is still root (runner.StartLauncher, Launch). Only the
-//     service's account and root can connect.
-//  2. For each connection, systemd or Launch starts this program as root, with the connection as standard
-//     input. The program calls Accept. It gets the account of the service from the kernel, so the service
-//     cannot lie about it.
-//  3. Accept creates the runners' directory. The directory belongs to root, and the service's group can
-//     read but not change it (createSharedDir). Accept then reads the policy file, which only root can
+//     process that the service starts while it is still root (runner.StartLauncher, RunLauncher).
+//     Only the service's account and root can connect.
+//  2. For each connection, systemd or the launcher starts this program as root, with the connection as
+//     standard input. The program calls HandleSpawnRequest. It gets the account of the service from the
+//     kernel, so the service cannot lie about it.
+//  3. HandleSpawnRequest creates the runners' directory. The directory belongs to root, and the service's
+//     group can read but not change it (createSharedDir). Then it reads the policy file, which only root can
 //     change. The policy says whose jobs may run.
-//  4. If the request names an account, Accept checks whether the policy allows its jobs. It reads the
+//  4. If the request names an account, the process checks whether the policy allows its jobs. It reads the
 //     credentials that the policy gives to the account, and switches to the account permanently
 //     (switchAccount). From then on the process has no more rights than the account.
 //  5. If the request names no account, the process stays root. It starts each job under the job's account.
 //     Before that, it uses Accounts to check the account, and AllowedCredential to check each credential
 //     that the job names.
-//  6. Accept returns a Grant. The process runs the runner that the Grant describes (package daemon), and
-//     replies to the service with ReplyReady or ReplyError.
+//  6. HandleSpawnRequest returns an AcceptedRequest. The process runs the runner that it describes (package
+//     daemon), and replies to the service with ReplyReady or ReplyError.
 //  7. The service connects to the runner's socket. The runner accepts only root and the account that the
 //     kernel named in step 2.
 //
@@ -36,5 +36,5 @@
 // watchdog has a second task, for all kinds of runners. If a runner dies or hangs when the leases of its
 // service expire, the watchdog ends the runner's jobs.
 //
-// Start with Accept. The policy and the credentials exist only on Linux.
+// Start with HandleSpawnRequest. The policy and the credentials exist only on Linux.
 package launcher

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// createSharedDir creates a directory that belongs to the user uid and that the group gid can read. If mode
+// createSharedDir creates a directory that belongs to the given user and that the given group can read. If mode
 // allows it, other accounts can enter the directory to reach their own files in it.
 func createSharedDir(path string, uid, gid int, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {

@@ -89,7 +89,7 @@ func StartWatchdog(argv []string, dir string, checksStarts bool, log *slog.Logge
 }
 
 // supervise runs the watchdog process, and starts it again if it ends, until End is called. It sends the
-// error of the first start, or nil, to the channel started.
+// error of the first start, or nil, to the given channel.
 func (g *Watchdog) supervise(program string, started chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {

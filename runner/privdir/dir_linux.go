@@ -37,8 +37,8 @@ type Dir struct {
 // New returns a Dir that has no directory yet. The paths of all its directories and FIFOs begin with base.
 func New(base string) *Dir { return &Dir{base: base, dirFD: -1, fifoFD: -1} }
 
-// Open ensures that an empty directory exists for a command that runs as the account owner. If owner is nil, the
-// command runs as the account of this process.
+// Open ensures that an empty directory exists for a command. owner is the account that the command runs as. If it
+// is nil, the command runs as the account of this process.
 func (d *Dir) Open(owner *runas.Identity) (err error) {
 	d.progressRead = false
 	if !sameFileRights(d.owner, owner) {
@@ -169,7 +169,7 @@ func (d *Dir) Read(name string, maxBytes int64) ([]byte, error) {
 	return runas.LookUpAt(d.owner, fd, func() ([]byte, error) { return readRegularAt(fd, name, maxBytes) })
 }
 
-// readRegularAt reads the regular file called name in the directory with the descriptor dir.
+// readRegularAt reads a regular file, given its name and the descriptor of its directory.
 func readRegularAt(dir int, name string, maxBytes int64) ([]byte, error) {
 	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_NOFOLLOW
 	fd, err := unix.Openat(dir, name, flags, 0)

@@ -25,7 +25,8 @@ var errNotAllRemoved = errors.New("not everything is removed yet")
 
 // RemoveSome does one step of the removal of a directory, with the rights of the account that owns the directory.
 // The caller must ensure that no other account can change the parent directory. RemoveSome follows no link and
-// enters no mounted file system. more means that something is left. err means that something cannot be removed.
+// enters no mounted file system. It returns more=true if something is left, and an error if something cannot be
+// removed.
 func RemoveSome(path string, owner *runas.Identity) (more bool, err error) {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -70,7 +71,7 @@ type removalStep struct {
 	movedDirCount int // number of directories that were moved into topFD, because they were nested too deeply
 }
 
-// emptyNamedDir removes the content of the directory called name in the directory parent.
+// emptyNamedDir removes the content of a directory, given its name and the descriptor of its parent directory.
 func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
 	fd, err := openSubdir(parent, name)
 	if err == unix.EACCES && unix.Fchmodat(parent, name, 0o700, 0) == nil { // the owner may change the mode
@@ -94,7 +95,8 @@ func (r *removalStep) emptyNamedDir(parent int, name string, depth int) error {
 	return r.emptyOpenDir(fd, depth)
 }
 
-// openSubdir opens the directory called name in the directory parent. It refuses links and mount points.
+// openSubdir opens a directory, given its name and the descriptor of its parent directory. It refuses links and
+// mount points.
 func openSubdir(parent int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 	fd, err := unix.Openat2(parent, name, &unix.OpenHow{Flags: flags,

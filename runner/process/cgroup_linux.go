@@ -122,8 +122,8 @@ func (c *Cgroups) Chown(uid, gid int) error {
 	return errs
 }
 
-// LimitOwnMemory limits the memory of this process, in bytes. The memory of commands does not count,
-// because commands are in other groups. If LimitOwnMemory returns an error, no limit is set.
+// LimitOwnMemory limits the memory of this process to a number of bytes. The memory of commands
+// does not count, because commands are in other groups. If LimitOwnMemory returns an error, no limit is set.
 func (c *Cgroups) LimitOwnMemory(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {
@@ -274,8 +274,7 @@ func (c *cgroup) isEmpty() bool {
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
-// procs lists the living processes in the group and its subgroups, except the process whose pid is the parameter
-// except.
+// procs lists the living processes in the group and its subgroups, except the process with the given pid.
 func (c *cgroup) procs(except int) (list []procfs.Process) {
 	if c.isEmpty() {
 		return nil

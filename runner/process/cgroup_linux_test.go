@@ -91,8 +91,8 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	b := &cgroup{path: dir, memoryEventsFD: memory}
 	for _, c := range []struct {
 		what string
-		// These numbers are counts since the group was created (cgroup-v2.rst). reached and killed are "oom" and
-		// "oom_kill" in memory.events. ownReached is "oom" in memory.events.local.
+		// Counts since the group was created (cgroup-v2.rst): "oom" and "oom_kill" in memory.events, and "oom" in
+		// memory.events.local.
 		reached, killed, ownReached int
 		want                        oomKills
 	}{

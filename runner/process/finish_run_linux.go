@@ -200,9 +200,9 @@ func (r *run) maxPendingBytes() (n [2]int) {
 	return n
 }
 
-// endRemainingProcesses ends the leftover processes of the tree, if there are any. If forced is true (after
-// a kill), it always searches for leftover processes. If forced is false, it searches only if a pipe is
-// still open or an orphan exists.
+// endRemainingProcesses ends the leftover processes of the tree, if there are any. After a kill
+// (forced=true), it always searches for leftover processes. Otherwise it searches only if a pipe is still open
+// or an orphan exists.
 func (r *run) endRemainingProcesses(forced bool) {
 	r.callBlocking(r.closeWriteEnds)
 	open := r.drainPipes(0)
@@ -241,8 +241,8 @@ func (r *run) readReady(fds [2]unix.PollFd) {
 	}
 }
 
-// drainPipes reads until both pipes are at end of file, but not longer than the duration wait. It reports
-// whether a pipe is still open.
+// drainPipes reads until both pipes are at end of file, but not longer than the given time. It reports whether a
+// pipe is still open.
 func (r *run) drainPipes(wait time.Duration) bool {
 	deadline := time.Now().Add(wait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
@@ -331,8 +331,8 @@ func (r *run) spareTree() bool {
 // pipesClosed reports whether both pipes are at end of file.
 func (r *run) pipesClosed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree waits until the remaining processes of the tree have ended. It returns earlier when the function
-// stop returns true or SIGKILL is due.
+// waitTree waits until the remaining processes of the tree have ended. It returns earlier when the given
+// function returns true or SIGKILL is due.
 func (r *run) waitTree(stop func() bool) {
 	// unsureSince is the time since which no remaining process is known to belong to this tree: all of them
 	// may belong to other trees. It is zero while some process certainly belongs to this tree.
@@ -360,7 +360,7 @@ func (r *run) waitTree(stop func() bool) {
 	}
 }
 
-// awaitEnd reads the output of the tree until the process p has ended, the function stop returns true, or
+// awaitEnd reads the output of the tree until the process p has ended, the given function returns true, or
 // SIGKILL is due.
 func (r *run) awaitEnd(p procfs.Process, stop func() bool) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)

@@ -219,7 +219,7 @@ func Enforcements(*Cgroups) []queue.Enforcement {
 
 // EndTrees ends processes that a dead runner's commands have left alive. It finds their trees by the cookies,
 // because the name of a job object contains the cookie. found contains one process of each tree that exists.
-// stuck contains one process of each tree that is still alive after the duration patience. Windows normally
+// stuck contains one process of each tree that is still alive when the given time is over. Windows normally
 // ends the trees together with the runner. So EndTrees finds only trees whose job object another process has
 // opened.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {

@@ -27,8 +27,8 @@ const (
 	heapLive    = "/gc/heap/live:bytes"
 )
 
-// collector is the state of the garbage collections by workers. takeOverCollections sets the field enabled
-// before the first command.
+// collector is the state of the garbage collections by workers. takeOverCollections enables them before the
+// first command.
 var collector struct {
 	enabled    bool         // workers collect garbage
 	endedCount atomic.Int64 // number of commands that have ended

@@ -107,7 +107,7 @@ const (
 	cpuRateHardCap      = 0x4
 	fullCPURate         = 10_000 // CPU rate of a job object that may use all processors of the machine
 	killedExitCode      = 1      // exit code of the processes that this process ends
-	initialPIDRoom      = 64     // number of processes for which the method pids has room at first
+	initialPIDRoom      = 64     // number of processes for which the first query of tree.pids has room
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
@@ -313,7 +313,7 @@ func (t *tree) usage() (cpu time.Duration, peak int64) {
 func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
 
 // close closes the handles of the tree. Windows then ends the remaining processes, except after a call of
-// spare.
+// the method spare.
 func (t *tree) close() {
 	closeHandles(t.jobHandle, t.messagePort, t.mainHandle)
 }

@@ -125,7 +125,7 @@ func TestHandlesAreClosed(t *testing.T) {
 }
 
 // fakeSystemCalls returns system calls whose job objects accept all limits except those of refusedClass.
-// calls points to the list of limits that were set.
+// *calls lists the limits that were set.
 func fakeSystemCalls(refusedClass uint32) (sys systemCalls, calls *[]string) {
 	sys, calls = realSystemCalls, new([]string)
 	sys.setJobInfo = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {

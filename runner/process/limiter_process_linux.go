@@ -157,8 +157,8 @@ func (r *run) readLimiter() {
 	}
 }
 
-// hasExecuted reports whether the ended process pid, which is not reaped yet, had executed the command's
-// program. It returns true if the command has no limiter.
+// hasExecuted reports whether an ended process that is not reaped yet had executed the command's program. It
+// returns true if the command has no limiter.
 func (l *limiterProcess) hasExecuted(pid int) bool {
 	if l == nil {
 		return true

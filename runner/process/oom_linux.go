@@ -39,7 +39,8 @@ var oomScores struct {
 }
 
 // raiseOOMScore raises this process's score to the score of commands while a command is being started. The caller
-// must call restore after the start. If several starts overlap, the score stays raised until the last one is over.
+// must call the returned function after the start. If several starts overlap, the score stays raised until the
+// last one is over.
 func raiseOOMScore() (restore func()) {
 	if oomScores.own == nil {
 		return func() {}

@@ -114,8 +114,8 @@ func (o *orphanTable) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, 
 func childrenPath() string { return fmt.Sprintf("/proc/%d/task/%[1]d/children", os.Getpid()) }
 
 // reapAndList reaps orphans that have ended, and lists the living ones. living contains the orphans that
-// are not allowed to live on. ignored contains the orphans for which ignore was called, because they had no
-// cookie. If a process may be the child of a fork under way, reapAndList leaves it to the worker of this
+// are not allowed to live on. ignored contains the orphans in ignoredPIDs: they had no cookie when they were
+// checked. If a process may be the child of a fork under way, reapAndList leaves it to the worker of this
 // fork.
 func (o *orphanTable) reapAndList() (living, ignored []int) {
 	o.mu.Lock()
@@ -148,8 +148,8 @@ func (o *orphanTable) reapAndList() (living, ignored []int) {
 }
 
 // predatesForks reports whether an ended process existed before the oldest fork under way began. If not, it records
-// the process for the next call of reapAndList. The parameter before contains the records of the last call of
-// reapAndList. The caller holds mu.
+// the process for the next call of reapAndList. The records of the last call are in the parameter before. The caller
+// holds mu.
 func (o *orphanTable) predatesForks(pid, oldest int, before map[int]zombie) bool {
 	p, ok := procfs.Stat(pid)
 	z, known := before[pid]
@@ -189,7 +189,7 @@ func (o *orphanTable) isMain(pid int) bool {
 	return o.mainProcesses[pid]
 }
 
-// ignore makes reapAndList return the given orphans as ignored instead of living, until unignore is called.
+// ignore adds orphans to ignoredPIDs. The method unignore removes one of them.
 func (o *orphanTable) ignore(list []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,10 +19,10 @@ type pauseRequest struct {
 	callbacks  []func(unchanged int, ok bool) // callbacks that have not been called yet
 }
 
-// Pause freezes the whole tree of the running command and stops its timeouts. If the parameter on is false, Pause
-// resumes both. When this is done, callback is called. It must not block. unchanged is the number of processes that
-// still run after a freeze, or are still stopped after a resume. Run repeats a freeze until no process runs. ok is
-// false if the command has ended or is being ended; such a tree is not paused.
+// Pause freezes the whole tree of the running command and stops its timeouts. With on=false, Pause resumes both. The
+// callback is called when this is done, and must not block. It gets the number of processes that still run after a
+// freeze, or are still stopped after a resume (unchanged). Run repeats a freeze until no process runs. The callback
+// gets ok=false if the command has ended or is being ended; such a tree is not paused.
 func (w *Worker) Pause(on bool, callback func(unchanged int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

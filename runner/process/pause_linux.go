@@ -98,7 +98,7 @@ func (r *run) thawTree(deadline time.Time) (stillStopped int) {
 }
 
 // scanTree lists the processes of the tree, including the main process. Without a control group, it scans all
-// processes of the machine for this, and returns them in the result seen.
+// processes of the machine for this, and returns them as the first result.
 func (r *run) scanTree() (seen, tree []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if b := r.worker.cgroup; b != nil {
@@ -130,8 +130,8 @@ func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) 
 	return list, waiting
 }
 
-// exclusiveGroups returns the process groups of the processes in active. It omits groups that have a member outside
-// the tree. procs lists all processes of the machine.
+// exclusiveGroups returns the process groups of the active processes. It omits groups that have a member outside the
+// tree. procs lists all processes of the machine.
 func exclusiveGroups(active, tree, procs []procfs.Process) (list []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
@@ -164,8 +164,8 @@ func (c *cgroup) setFrozen(on bool) bool {
 	return os.WriteFile(c.path+"/cgroup.freeze", []byte(value), 0) == nil
 }
 
-// isFreezeDone reports whether a call of setFrozen has taken effect: the whole group is frozen if frozen is true,
-// and resumed otherwise.
+// isFreezeDone reports whether a call of setFrozen with the same argument has taken effect: the whole group is
+// frozen (true) or resumed (false).
 func (c *cgroup) isFreezeDone(frozen bool) bool {
 	var buf [64]byte
 	n, err := unix.Pread(c.eventsFD, buf[:], 0)

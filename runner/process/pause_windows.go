@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// maxListedPIDs is the maximum number of processes that pids lists.
+// maxListedPIDs is the maximum number of processes that tree.pids lists.
 const maxListedPIDs = 1 << 16
 
 // freezeTree suspends each process of the tree. It repeats this until two scans in a row have found no new

@@ -43,8 +43,8 @@ func TestLockedPipesDoNotDelayEnd(t *testing.T) {
 	all.Wait()
 }
 
-// commandWithNotes returns a command with a FIFO for its progress notes, which are discarded. The command runs
-// script with the shell. In the script, "$0" runs lockNotes with the value of the parameter when.
+// commandWithNotes returns a command with a FIFO for its progress notes, which are discarded. The command runs a
+// shell script. In the script, "$0" runs lockNotes at the given time, "soon" or "late".
 func commandWithNotes(t *testing.T, when, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()

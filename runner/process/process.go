@@ -58,7 +58,7 @@ type Command struct {
 	// OnStarted is called once if the command still runs StartReportDelay after its start.
 	OnStarted       func(pid int, at time.Time)
 	ProgressHandler ProgressHandler // receives the command's progress notes; nil if PrivateDir is nil
-	// OnForked is called right after the main process was created. at is the time right before its creation.
+	// OnForked is called right after the main process was created. It gets the time right before the creation.
 	OnForked func(pid int, at time.Time)
 }
 
@@ -101,7 +101,7 @@ type Result struct {
 	EndedAt      time.Time
 	ExitCode     int64 // -1 if there is no exit code
 	Signal       int   // 0 if no signal ended the main process
-	Cause        int   // argument cause of the Kill that ended the command; 0 if none
+	Cause        int   // the cause that the caller passed to Kill; 0 if no Kill ended the command
 	TimedOut     bool
 	IdleTimedOut bool // the command was ended because it printed nothing for IdleTimeout
 	// Shortage means that the command was not started, because the system had no process, memory or

@@ -40,7 +40,7 @@ type scan struct {
 	realUID   map[int]uint32 // real user id by pid
 
 	mu      sync.Mutex
-	cookies map[int]string // cookies that the method cookie has read, by pid; guarded by mu
+	cookies map[int]string // cookies that were already read, by pid; guarded by mu
 }
 
 // freshScan returns the result of a scan that began after the call.

@@ -143,7 +143,7 @@ func roleBreak([]string) {
 	os.Exit(7)
 }
 
-// roleParent starts a process with the role saver, and does not handle CTRL_BREAK itself.
+// roleParent starts a process with the role "saver", and does not handle CTRL_BREAK itself.
 func roleParent(args []string) {
 	c := exec.Command(os.Args[0], "saver", args[0])
 	c.Stdout = os.Stdout
@@ -281,8 +281,8 @@ func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle)
 	return processes
 }
 
-// countLiving waits for the end of each process, for at most the duration wait. It returns how many processes
-// have not ended.
+// countLiving waits for the end of each process, for at most the given time. It returns how many processes have
+// not ended.
 func countLiving(processes []windows.Handle, wait time.Duration) (n int) {
 	for _, h := range processes {
 		if event, _ := windows.WaitForSingleObject(h, uint32(wait.Milliseconds())); event != windows.WAIT_OBJECT_0 {

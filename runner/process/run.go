@@ -13,8 +13,8 @@ type runState struct {
 	command   *Command
 	result    *Result
 	startedAt time.Time
-	// lastOutput is the value of the method elapsed at the last output, in nanoseconds. The end of a pause
-	// increases it by the length of the pause.
+	// lastOutput is the time from the start of the command to its last output (see elapsed), in nanoseconds. The
+	// end of a pause increases it by the length of the pause.
 	lastOutput       atomic.Int64
 	startReported    bool // OnStarted was called
 	pause            pauseState
@@ -75,7 +75,7 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
-// AwaitStuck waits until the processes that the last Run could not end are gone, or the channel stop is closed.
+// AwaitStuck waits until the processes that the last Run could not end are gone, or the given channel is closed.
 // Only the goroutine that called Run may call it.
 func (w *Worker) AwaitStuck(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; w.isStuck(); pause = min(2*pause, time.Second) {

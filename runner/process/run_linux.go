@@ -97,7 +97,7 @@ func (w *Worker) abandonCgroup() {
 	}
 }
 
-// treeProcesses lists the living processes of the running command's tree, except the main process with the pid main.
+// treeProcesses lists the living processes of the running command's tree, except the main process.
 func (w *Worker) treeProcesses(main int, cookie string) []procfs.Process {
 	w.mu.Lock()
 	b, uid := w.cgroup, w.uid
@@ -151,7 +151,7 @@ func (w *Worker) Signal(pid int, cookie string, signal int) {
 	}
 }
 
-// maySignal reports whether kill(2) allows the account uid to signal a process.
+// maySignal reports whether kill(2) allows the account with this uid to signal a process.
 func maySignal(uid uint32, pid int) bool {
 	real, saved, ok := procfs.UIDs(pid)
 	return ok && (uid == 0 || real == uid || saved == uid)

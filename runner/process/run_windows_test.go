@@ -27,7 +27,7 @@ func TestExitCodesAreWhole(t *testing.T) {
 	}
 }
 
-// Output is kept byte by byte.
+// The recorded output contains exactly the bytes that the command has written.
 func TestOutputIsBytes(t *testing.T) {
 	_, stdout, stderr := runCommand(t, command(t, "print"))
 	if stdout != string(everyByte()) || stderr != "err\r\n" {

@@ -39,7 +39,7 @@ func elfWithLoader(t *testing.T, loader string) string {
 	return string(b) + loader + "\x00"
 }
 
-// withAndWithoutLimits runs a command twice, with a limiter and without, and calls check with each result.
+// withAndWithoutLimits runs a command twice, with a limiter and without, and passes each result to check.
 func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, stdout string)) {
 	t.Helper()
 	check(runLimited(t, command(t, argv...)))

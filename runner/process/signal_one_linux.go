@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// Kill sends SIGKILL to the process pid if its start time is ticks, in clock ticks since boot. A different
+// Kill sends SIGKILL to the process with this pid and this start time, in clock ticks since boot. A different
 // start time means that the kernel has given the pid to another process; Kill then does nothing. If owner
 // is not nil, the process must also belong to that account.
 func Kill(pid int, ticks int64, owner *uint32) error {
@@ -24,8 +24,8 @@ func signalProcess(pid int, ticks int64, owner *uint32, signal unix.Signal) erro
 		func() bool { return owner == nil || IsOwnedBy(*owner, pid) })
 }
 
-// IsOwnedBy reports whether the process pid belongs to the account uid, that is, whether its real user id
-// is uid.
+// IsOwnedBy reports whether a process belongs to an account, that is, whether the account's uid is the real
+// user id of the process.
 func IsOwnedBy(uid uint32, pid int) bool {
 	real, _, ok := procfs.UIDs(pid)
 	return ok && real == uid

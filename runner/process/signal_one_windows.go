@@ -2,7 +2,7 @@ package process
 
 import "golang.org/x/sys/windows"
 
-// Kill ends the process pid if its start time is ticks, in units of 100 ns since 1601. A different start time
+// Kill ends the process with this pid and this start time, in units of 100 ns since 1601. A different start time
 // means that Windows has given the pid to another process; Kill then does nothing.
 func Kill(pid int, ticks int64, _ *uint32) error {
 	h, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))

@@ -138,8 +138,8 @@ func TestAccountProcessLimitIsNotAShortage(t *testing.T) {
 	}
 }
 
-// setSoftLimit sets a soft limit of this process. The function restore and the end of the test set the previous
-// limit again.
+// setSoftLimit sets a soft limit of this process. The returned function sets the previous limit again. If the test
+// does not call it, this happens at the end of the test.
 func setSoftLimit(t *testing.T, resource int, n uint64) (restore func()) {
 	t.Helper()
 	var old unix.Rlimit

@@ -29,7 +29,7 @@ type startingChild struct {
 	lastSeen   time.Time     // time when the child was last seen
 }
 
-// NewStartWatcher returns a StartWatcher for the children of the process pid.
+// NewStartWatcher returns a StartWatcher for the children of the process with this pid.
 func NewStartWatcher(pid int) (*StartWatcher, error) {
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {

@@ -270,7 +270,7 @@ func TestArgumentsReachTheProgram(t *testing.T) {
 	}
 }
 
-// cmd.exe parses its text by its own rules.
+// cmd.exe gets the text of a command unchanged, and parses it by its own rules.
 func TestCmdParsesItsText(t *testing.T) {
 	self, _ := os.Executable()
 	for text, want := range map[string]string{

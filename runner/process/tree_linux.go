@@ -91,8 +91,8 @@ func resetSIGCHLD() error {
 }
 
 // listTree lists the living processes of a tree, except the main process. These are the processes in the
-// session or group of the main process, the processes of the account uid that have the tree's cookie, and
-// all descendants of both. A cookie in a process of another account may be forged.
+// session or group of the main process, the processes of the command's account that have the tree's cookie,
+// and all descendants of both. A cookie in a process of another account may be forged.
 func listTree(main int, cookie string, uid uint32) []procfs.Process {
 	return listTreeIn(processScanner.freshScan(), main, cookie, uid)
 }
@@ -104,8 +104,8 @@ func listTreeIn(l *scan, main int, cookie string, uid uint32) []procfs.Process {
 	}, main)
 }
 
-// withDescendants returns the living processes for which the function belongs returns true, and all their
-// descendants. It omits this process and the process whose pid is except.
+// withDescendants returns the living processes that belong to a tree according to the given function, and all
+// their descendants. It omits this process and the process with the given pid.
 func withDescendants(procs []procfs.Process, belongs func(procfs.Process) bool, except int) []procfs.Process {
 	self := os.Getpid()
 	memberPIDs := map[int]bool{}
@@ -139,7 +139,7 @@ func killAll(procs []procfs.Process) {
 }
 
 // sendSignal sends a signal to a process that was found earlier. It sends nothing if the process has ended, if
-// another process now has its pid, or if the function allowed is not nil and returns false.
+// another process now has its pid, or if the given function is not nil and returns false.
 func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err == nil {
@@ -159,8 +159,8 @@ func sendSignal(p procfs.Process, signal unix.Signal, allowed func() bool) error
 // those with one of the cookies, and those of the trees. It recognises the main process of a tree by its
 // cookie or, if the process has no cookie, by its start time. The session and the group of the main process
 // belong to the tree if they contain the main process itself or a process with the tree's cookie. found
-// lists the processes that EndTrees found. stuck lists those that are still alive after the duration
-// patience. EndTrees never ends the caller.
+// lists the processes that EndTrees found. stuck lists those that are still alive when the given time is
+// over. EndTrees never ends the caller.
 func EndTrees(d DeadRunner, patience time.Duration) (found, stuck []Survivor) {
 	ours := map[string]bool{} // cookies of d, and the endings ".SEQ.FENCE" of the cookies of d.Trees
 	for _, c := range d.Cookies {

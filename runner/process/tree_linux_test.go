@@ -284,7 +284,7 @@ func TestEndTreesEndsOnlyKnownProcesses(t *testing.T) {
 	type row struct {
 		name       string
 		set        func(c *exec.Cmd)
-		startDelay time.Duration // time from the attempt's start time to the start of the process, or the constant unknown
+		startDelay time.Duration // time from tree.StartedAt to the process's start; unknown if StartedAt is zero
 		tree       Tree          // a PID of -1 means the pid of the started process
 		ends       bool          // EndTrees must end the process
 	}

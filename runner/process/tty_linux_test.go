@@ -22,8 +22,8 @@ type terminalSession struct {
 	pid     int         // pid of the running command
 }
 
-// runOnTerminal starts a shell command line on a terminal. The functions in set may change the command before it
-// starts.
+// runOnTerminal starts a shell command line on a terminal. Before the start, it passes the command to the given
+// functions, which may change it.
 func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *terminalSession {
 	t.Helper()
 	o := &terminalSession{T: t, Command: command(t, "/bin/sh", "-c", line), w: NewWorker(nil), pidChan: make(chan int, 1),

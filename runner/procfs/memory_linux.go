@@ -10,7 +10,7 @@ import (
 // of these reads, and the caller stops waiting for it after memoryReadTimeout. See docs/decisions/0054.
 var globalMemoryReaders = memoryReaders{hungByUID: map[uint32]int{}}
 
-// ReadMemory calls the function read, which reads the memory of the process pid, and returns its result. It
+// ReadMemory calls a function that reads the memory of the process with this pid, and returns its result. It
 // returns ok=false if the read hangs, or if an earlier read of a process of the same account still hangs.
 func ReadMemory(pid int, read func() string) (text string, ok bool) {
 	return globalMemoryReaders.read(pid, read)

@@ -74,7 +74,7 @@ func UIDs(pid int) (real, saved uint32, ok bool) {
 	return uint32(first), uint32(third), err1 == nil && err2 == nil
 }
 
-// TracerPID returns the pid of the process that traces the process pid (ptrace), or 0 if none does.
+// TracerPID returns the pid of the process that traces a process (ptrace), or 0 if none does.
 func TracerPID(pid int) int {
 	tracer, _ := strconv.Atoi(statusField(pid, "TracerPid"))
 	return tracer

@@ -68,9 +68,9 @@ func (l *abandonedLookUps) adjustCount(uid uint32, n int) {
 	}
 }
 
-// LookUp calls f with the rights of the account id. It waits for at most LookUpTimeout and then returns ErrHung,
-// because a file system of the account may never answer. If f returns later, its result is passed to the function
-// release. If id is nil, LookUp calls f directly and without a time limit.
+// LookUp calls f with the rights of an account. It waits for at most LookUpTimeout and then returns ErrHung, because
+// a file system of the account may never answer. If f returns later, its result is passed to the function release.
+// If no account is given (id is nil), LookUp calls f directly and without a time limit.
 func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T, err error) {
 	if id == nil {
 		return f()
@@ -108,7 +108,7 @@ func LookUp[T any](id *Identity, f func() (T, error), release func(T)) (found T,
 	return found, ErrHung
 }
 
-// LookUpAt calls f as LookUp does, and closes the descriptor dirFD, which f uses, when f has returned. If f
+// LookUpAt calls f as LookUp does. When f has returned, it closes dirFD, the descriptor that f uses. If f
 // hangs, the descriptor stays open after LookUpAt has returned.
 func LookUpAt[T any](owner *Identity, dirFD int, f func() (T, error)) (found T, err error) {
 	var started atomic.Bool

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/skip"
 )
 
-// LookUp waits only for LookUpTimeout, and passes a later result to release. While maxAbandonedPerUser
-// look-ups of an account hang, no further look-up starts for this account. Look-ups for other accounts
-// still start.
+// LookUp waits only for LookUpTimeout, and passes a later result to the function release. While
+// maxAbandonedPerUser look-ups of an account hang, no further look-up starts for this account. Look-ups for
+// other accounts still start.
 func TestHungLookUpsAreAbandoned(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act as another user; .ci/run runs it as root")
 	synctest.Test(t, func(t *testing.T) {

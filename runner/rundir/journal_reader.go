@@ -18,8 +18,8 @@ import (
 // jobs can write anything into the journal.
 const maxJournalBytes = 1 << 30
 
-// ReadJournal reads the journal of a dead or unresponsive runner. It calls wanted with the lease of each result,
-// and returns the results for which wanted returns true. It ignores the rest of a segment after a damaged or
+// ReadJournal reads the journal of a dead or unresponsive runner. It passes the lease of each result to the function
+// wanted, and returns the result only if the function returns true. It ignores the rest of a segment after a damaged or
 // incomplete record. minSize is the size that the runner stored in its running table. complete reports whether the
 // journal has at least this size.
 func ReadJournal(

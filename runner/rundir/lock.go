@@ -11,8 +11,8 @@ import (
 // end.
 const lockTimeout = 2 * time.Second
 
-// WaitForLock calls the function try repeatedly until it gets the lock, and returns the locked file. If it
-// does not get the lock within lockTimeout, it returns nil.
+// WaitForLock calls the given function repeatedly until the function gets the lock, and returns the locked
+// file. If this takes longer than lockTimeout, it returns nil.
 func WaitForLock(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
 	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := try()

@@ -113,7 +113,7 @@ func (t *Table) SetLeasesExpire(on bool) {
 // headerSum returns the checksum of the header fields before journalField.
 func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
-// SetStarting stores an attempt in its slot, before its process is forked. SetForked adds the process.
+// SetStarting stores an attempt in its slot, before its process is forked. SetProcess adds the process.
 func (t *Table) SetStarting(slot int64, l wire.Lease, startedAtMillis int64) {
 	t.writeSlot(slot, 0, l.Fence, 0, startedAtMillis)
 	t.writeSlot(slot, l.Seq)

@@ -30,8 +30,8 @@ func CheckWorkspaces(dir string) error {
 	return nil
 }
 
-// checkParents returns an error if another account could change or replace path, a directory for the
-// private directories of jobs. real is the path without symbolic links. If othersEnter is true, every
+// checkParents returns an error if another account could change or replace a directory for the private
+// directories of jobs. The parameter real is its path without symbolic links. If othersEnter is true, every
 // account must be able to enter the directory.
 func checkParents(path, real string, othersEnter bool) error {
 	if real != path {

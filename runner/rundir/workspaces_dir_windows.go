@@ -11,8 +11,8 @@ import (
 // directory.
 func CheckWorkspaces(string) error { return nil }
 
-// checkParents returns an error if another account could change path, a directory for the private
-// directories of jobs.
+// checkParents returns an error if another account could change a directory for the private directories of
+// jobs.
 func checkParents(path, _ string, _ bool) error {
 	info, err := os.Stat(path)
 	if err != nil {

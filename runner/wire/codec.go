@@ -10,7 +10,7 @@ import (
 // of its entries, followed by the entries. A struct inside a frame is encoded as the sequence of its
 // fields.
 
-// appendValue appends an encoded value to b.
+// appendValue appends the encoding of v to b.
 func appendValue(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Int64:
@@ -39,8 +39,8 @@ func appendValue(b []byte, v reflect.Value) []byte {
 	return b
 }
 
-// decoder decodes values from its input. If the input is damaged, the field damaged is set and all further
-// values are decoded as zero.
+// decoder decodes values from its input. If the input is damaged, it sets a flag and decodes all further values
+// as zero.
 type decoder struct {
 	raw     []byte
 	text    string // contains the same bytes as raw; decoded texts share its memory

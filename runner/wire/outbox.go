@@ -53,10 +53,10 @@ func (o *Outbox) FlushNow() {
 	o.mu.Unlock()
 }
 
-// flushLocked calls the function write until all bytes in the outbox are written. If write accepts only
-// some of the bytes, flushLocked leaves the rest to the method Run. If another goroutine is already
-// writing, flushLocked leaves all bytes to it. The caller holds mu. flushLocked unlocks it while write
-// runs.
+// flushLocked writes the bytes in the outbox with the given function, which returns how many bytes it wrote.
+// If the function writes only some of them, flushLocked leaves the rest to the method Run. If another
+// goroutine is already writing, flushLocked leaves all bytes to it. The caller holds mu. flushLocked unlocks
+// it during the write.
 func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 	for !o.writing && !o.closed && len(o.unsent) > 0 {
 		data := o.unsent

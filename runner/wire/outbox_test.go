@@ -13,7 +13,7 @@ func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
 		o := NewOutbox(runnerEnd)
-		go o.Run() // ends when Close is called
+		go o.Run() // ends when o is closed
 		defer o.Close()
 		send := func(text string) { o.Send([]byte(text)) }
 		got := make([]byte, 5)

@@ -232,8 +232,8 @@ type (
 	Result struct {
 		Attempt
 		EndedAtMillis int64 // milliseconds since 1970
-		// Cause is the Cause of the Kill that ended the attempt, or else a cause that the runner has detected. It
-		// is 0 if the attempt ended by itself.
+		// Cause is the Cause of the EndAttempt that ended the attempt, or else a cause that the runner has detected.
+		// It is 0 if the attempt ended by itself.
 		Cause        int64
 		TimedOut     bool
 		IdleTimedOut bool // the attempt timed out because it printed nothing for IdleTimeout
