@@ -75,7 +75,7 @@ func TestSettingErrorsNameTheSetting(t *testing.T) {
 	}
 }
 
-// Under an alias, a setting accepts values in the form of that alias.
+// Under an alias, a setting accepts values in the form of that alias, such as milliseconds for job_timeout.
 func TestAliases(t *testing.T) {
 	for _, c := range [][4]string{
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"},

@@ -111,8 +111,8 @@ var restartSettings = []string{"run_as", "socket_mode", "socket_group", "store",
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) NeedsRestart() bool { return slices.Contains(restartSettings, k.Name) }
 
-// KeepUntilRestart copies from old the settings that take effect only at a restart. After that, PendingRestart
-// returns the new values that were replaced, and Origin returns the origins of the old values.
+// KeepUntilRestart restores the old values of the settings that take effect only at a restart. After that,
+// PendingRestart returns the new values that were replaced, and Origin returns the origins of the old values.
 func (c *Config) KeepUntilRestart(old *Config) {
 	c.pendingSettings = nil
 	oldKeys := keysOf(&old.Settings)

@@ -286,8 +286,8 @@ func textKey(name, def string, member *string, parse func(text string) (string, 
 	return newKey(name, def, member, parse, func(text string) string { return text })
 }
 
-// acceptWord returns the setting k, changed so that it also accepts the given word. For this word, it stores
-// the parameter value.
+// acceptWord returns the setting k, changed so that it also accepts a word. The word is stored as the given
+// value.
 func acceptWord[T comparable](k Key, word string, value T, member *T) Key {
 	set, get := k.set, k.get
 	k.set = func(text string) error {

@@ -44,7 +44,7 @@ func (l *Layer) SetResources(table map[string]any) error {
 	return l.Set("resources", strings.Join(list, " "))
 }
 
-// formatResource converts one resource of the table to text for the setting.
+// formatResource converts one resource of a settings file to its text in the setting `resources`.
 func formatResource(name string, of map[string]any) (string, error) {
 	text := ""
 	for _, key := range slices.Sorted(maps.Keys(of)) {

@@ -49,8 +49,9 @@ func checkNodeLabels(text string) error {
 	})
 }
 
-// checkPairs returns an error unless the text has 1 to most words of the form NAME=VALUE, with different names.
-// The parameter noun is the word for such a pair in errors. The function check returns an error for an invalid pair.
+// checkPairs returns an error unless the text consists of words NAME=VALUE with different names: at least one, and
+// not more than the maximum. The parameter noun is the word for such a pair in errors. The function check returns an
+// error for an invalid pair.
 func checkPairs(noun string, most int, text string, check func(word, name, value string) error) error {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > most {

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/control/fair"
 )
 
-// countedConn is a connection. Its first Close decrements the counter open.
+// countedConn is a connection whose first Close decrements a counter of open connections.
 type countedConn struct {
 	net.Conn
 	open   *atomic.Int64

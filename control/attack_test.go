@@ -132,7 +132,7 @@ func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "town"}, nil
 }
 
-// waitUntil waits until holds returns true. what describes the condition in the failure message.
+// waitUntil waits until a condition is true. The text describes the condition in the failure message.
 func (v *testServer) waitUntil(what string, holds func() bool) {
 	v.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
@@ -388,7 +388,7 @@ func TestStreamsHoldNoSlots(t *testing.T) {
 	}
 }
 
-// endlessEvents is an API whose method Events sends events with the value piece forever.
+// endlessEvents is an API whose method Events sends events forever. The value of each event is the text in piece.
 type endlessEvents struct {
 	API
 	server *testServer

@@ -334,8 +334,8 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	return o, id, nil
 }
 
-// call sends a request, waits for the answer and stores it in result. It passes the pieces of a stream to the
-// function each, which is nil for other methods. If repeatable is true and the connection breaks, it repeats the
+// call sends a request, waits for the answer and stores it in *result. It passes the pieces of a stream to the
+// given function, which is nil for other methods. If repeatable is true and the connection breaks, it repeats the
 // request once.
 func (c *Client) call(ctx context.Context, method string, params, result any, repeatable bool,
 	each func(json.RawMessage) error) error {
@@ -367,7 +367,7 @@ func (c *Client) CallReadMethod(ctx context.Context, m *Method, params json.RawM
 	return result, err
 }
 
-// serviceEndedHint is an advice for the user. It says how to find out why the service has ended.
+// serviceEndedHint informs the user how to find out why the service has ended.
 const serviceEndedHint = "to find out why it ended, see its log (for the system service: " + socket.LogHint +
 	") and queuectl doctor"
 
@@ -419,8 +419,8 @@ func (c *clientConn) checkAlive(linesBefore int64) {
 	}
 }
 
-// roundTrip sends one request, waits for the answer and stores it in result. The function each is the same as
-// in Client.call. The result sent reports whether the service may have received the request.
+// roundTrip sends one request, waits for the answer and stores it in *result. The function is the same as in
+// Client.call. roundTrip also returns whether the service may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
 	each func(json.RawMessage) error) (sent bool, err error) {
 	linesReceived := c.receivedLines.Load()

@@ -15,7 +15,7 @@ func callMethod[R any](ctx context.Context, c *Client, method string, params any
 	return r, err
 }
 
-// callStream calls a method that sends a stream. It calls the function each for every piece, and returns the
+// callStream calls a method that sends a stream. It calls the given function for every piece, and returns the
 // answer at the end of the stream.
 func callStream[N, R any](ctx context.Context, c *Client, method string, params any,
 	each func(N) error) (r R, err error) {

@@ -43,8 +43,8 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 	}
 }
 
-// If the function each returns an error while more pieces of the stream arrive, only that call ends. The
-// connection stays open for other calls.
+// If the caller's function for the pieces of a stream returns an error while more pieces arrive, only that call
+// ends. The connection stays open for other calls.
 func TestErrorOfEachEndsOnlyItsCall(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)

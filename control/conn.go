@@ -133,8 +133,8 @@ func (c *serverConn) addActive(n int) {
 	c.activeChangedAt = time.Now()
 }
 
-// idleSince returns the time since which the connection has had no request in progress. ok is false
-// if a request is in progress.
+// idleSince returns the time since which the connection has had no request in progress. It returns false if a
+// request is in progress or the connection was evicted.
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

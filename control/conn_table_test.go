@@ -122,7 +122,7 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	add(third, nil, false) // no connection is idle
 	second.endRequest()
 	add(third, second, true)
-	second.beginRequest() // this connection has been evicted already
+	second.beginRequest() // has no effect on the table, since this connection was evicted
 	third.beginRequest()
 	add(conn(), nil, false)
 	table.remove(first)

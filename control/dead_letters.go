@@ -13,7 +13,7 @@ type DeadLetterAPI interface {
 	// DLQRetry puts dead jobs back in the queue. Like the methods of ActionAPI, it returns the refused jobs and
 	// the reasons.
 	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
-	// DLQClear removes all dead jobs.
+	// DLQClear removes all dead jobs, or those of one batch.
 	DLQClear(ctx context.Context, p ClearParams) (RemovalCount, error)
 }
 

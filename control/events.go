@@ -5,7 +5,7 @@ import "context"
 // EventAPI reports what happened in the queue.
 type EventAPI interface {
 	// Events sends the stored events after a given number and, with Follow, the events that happen
-	// later. It calls the function each for every event; an error of each ends the call.
+	// later. It calls the given function for every event. If the function returns an error, the call ends.
 	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
 }
 

@@ -22,8 +22,8 @@ type GateAPI interface {
 type GateView struct {
 	Key  string `json:"key"`
 	Kind string `json:"kind"` // lock, rate or resource
-	// Limit is the maximum number of running jobs of a lock, of starts in a period of a rate, or of units of a
-	// resource.
+	// Limit is the number of jobs that may run at the same time (lock), of job starts in one period (rate), or of
+	// units (resource).
 	Limit int    `json:"most"`
 	Rate  string `json:"rate,omitempty"` // maximum rate of starts, as n/period
 	Usage int    `json:"used"`           // how much of the limit is used now

@@ -9,8 +9,8 @@ type JobAPI interface {
 	Show(ctx context.Context, p Show) (JobDetail, error)
 	// List returns a page of jobs, newest first.
 	List(ctx context.Context, p List) (JobPage, error)
-	// Wait waits for jobs to end. It calls the function each once for every job that has ended. An
-	// error of each ends the call.
+	// Wait waits for jobs to end. It calls the given function once for every job that has ended. If
+	// the function returns an error, the call ends.
 	Wait(ctx context.Context, p Wait, each func(JobEndNotice) error) (WaitResult, error)
 }
 

@@ -33,7 +33,7 @@ func (m *Method) logLevel(result any, err error) slog.Level {
 	return slog.LevelInfo
 }
 
-// A user without the right operate gets at most maxRequestLogLines log lines at the level info per
+// A user without the right "operate" causes at most maxRequestLogLines log lines at the level info per
 // requestLogWindow. The audit log records all changes.
 const (
 	maxRequestLogLines = 60

@@ -34,7 +34,7 @@ func numberBetween(low, high float64) queue.Constraint {
 }
 
 // constraints returns the constraints on parameters. The tag "rule" of a parameter names one of them. constraints
-// is a function, because a variable would link the glob parser into the client.
+// is a function, because the initializer of a variable would link the glob parser into the client.
 func constraints() map[string]queue.Constraint {
 	states := append(queue.StateNames(queue.States()), "waiting", "done")
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })

@@ -174,8 +174,8 @@ func decode[P any](raw json.RawMessage) (any, error) {
 	return p, nil
 }
 
-// ParseParams parses the parameters of a method as the server does. It rejects unknown names. The caller has
-// checked raw with queue.CheckJSON.
+// ParseParams parses the parameters of a method as the server does. It rejects unknown names. The caller must
+// have checked raw with queue.CheckJSON.
 func ParseParams[P any](raw json.RawMessage) (p P, err error) {
 	err = decodeParams(raw, &p)
 	return p, err

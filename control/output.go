@@ -8,8 +8,8 @@ import (
 
 // OutputAPI reads the output of jobs and types into their terminals.
 type OutputAPI interface {
-	// Logs sends the output of a job piece by piece, by calling the function each. An error of each ends the
-	// call.
+	// Logs sends the output of a job. It calls the given function for every piece. If the function returns an
+	// error, the call ends.
 	Logs(ctx context.Context, p Logs, each func(OutputPiece) error) (LogsEnd, error)
 	// Attach sets the size of a job's terminal and types text into it.
 	Attach(ctx context.Context, p Attach) (AttachResult, error)

@@ -129,7 +129,7 @@ type QueuePause struct {
 	Reason           string   `json:"reason,omitempty" rule:"reason"` // at most 256 bytes
 	Until            Time     `json:"until,omitzero"`
 	Duration         Duration `json:"for,omitempty" rule:"positiveDuration"`
-	PauseRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or For
+	PauseRunningJobs bool     `json:"freeze,omitempty"` // also freeze running jobs; not with Until or Duration
 }
 
 // QueueResumeParams holds the parameters of the method queue.resume: the name of one queue, or All for all queues.

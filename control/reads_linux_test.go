@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// answeringServer starts a server that answers each request with the same result. It calls the function asked at
-// each request. If asked returns false, it closes the connection after the answer. It closes the returned channel
-// when the first connection is closed.
+// answeringServer starts a server that answers each request with the same result. At each request it calls the
+// given function with the number of the connection. If that returns false, it closes the connection after the answer.
+// It closes the returned channel when the first connection is closed.
 func answeringServer(
 	t *testing.T, result string, asked func(connection int) (more bool),
 ) (path string, closed chan struct{}) {
@@ -56,8 +56,8 @@ func answeringServer(
 	return path, closed
 }
 
-// A caller that makes one request and waits for the answer reads from the connection itself. In a program that
-// has just started, a goroutine for reading would need another thread.
+// A caller that makes one request and waits for the answer reads from the connection itself. That saves a goroutine,
+// for which a program that has just started would have to start another thread.
 func TestSingleCallStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
 	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {

@@ -12,7 +12,7 @@ import (
 var ErrNoMethod = errors.New("no such method")
 
 // Dispatch calls a method of api for the peer of ctx. It does what a server does for a request on a connection.
-// The caller has determined the peer's right.
+// The caller must have determined the peer's right.
 func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
 	m, peer := findMethod(method), PeerFrom(ctx)
 	switch {

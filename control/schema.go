@@ -247,8 +247,8 @@ func anyFieldGivenSchema(names []string, properties schema) schema {
 	})
 }
 
-// anyMemberSchema returns the schema of an object with at least one of these members. The function value
-// returns the schema that the member's value must match; nil means any value.
+// anyMemberSchema returns the schema of an object with at least one of these members. The given function returns
+// the schema for the value of a member; nil means any value.
 func anyMemberSchema(names []string, value func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {
@@ -391,8 +391,8 @@ func jobWithPrioritySchema() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfKinds("integer")}}
 }
 
-// givenSchema returns the schema of a request in which at least one of names is given. A name is that of a parameter,
-// of a value class or of a numeric job field. The map own contains the fields of the method's parameters by name.
+// givenSchema returns the schema of a request in which at least one of the names is given. A name is that of a
+// parameter, of a value class or of a numeric job field. The map contains the method's parameters by name.
 func (r *ruleset) givenSchema(names []string, own map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)

@@ -77,7 +77,7 @@ type Server struct {
 	peerOf     func(net.Conn) (Peer, error)
 
 	stopping context.Context    // ends when Run must stop
-	stop     context.CancelFunc // cancels the context stopping
+	stop     context.CancelFunc // cancels the context above
 
 	conns connTable // connections that are served
 
@@ -85,8 +85,8 @@ type Server struct {
 	logLimiter     logLimiter   // limits how many log lines each user causes
 }
 
-// NewServer returns a server for api. shares bounds what each user may have in progress. The implementation of
-// api must use the same shares for its heavy work.
+// NewServer returns a server for api. The UserLimits determine what each user may have in progress. The
+// implementation of api must use the same UserLimits for its heavy work.
 func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log *slog.Logger) *Server {
 	s := &Server{OnConcurrencyLimit: func() {}, StreamReadTimeout: pieceTimeout, api: api, limits: limits,
 		authorizer: gate, userLimits: shares, log: log, peerOf: peerOf}
@@ -96,7 +96,7 @@ func NewServer(api API, limits Limits, gate Authorizer, shares *UserLimits, log 
 
 // ClientAs returns a client in this process with the identity of the peer p. It works even if Run is not
 // called, and has the same limits as other clients. The server determines the peer's right at each request. The
-// caller has verified the peer's identity.
+// caller must have verified the peer's identity.
 func (s *Server) ClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()

@@ -208,8 +208,8 @@ func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c SlotClass, f func
 	return r, err
 }
 
-// AcquireHelper reserves one of the user's extra goroutines without waiting. ok is false if none is free. The
-// caller must call end after the goroutine has ended.
+// AcquireHelper reserves one of the user's extra goroutines without waiting. It returns false if none is free. The
+// caller must call the returned function after the goroutine has ended.
 func (s *UserLimits) AcquireHelper(ctx context.Context) (end func(), ok bool) {
 	r := fair.Request{User: PeerFrom(ctx).UID}
 	if !s.helpers.TryAcquire(r) {

@@ -36,8 +36,8 @@ func (s *slowAPI) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	}
 }
 
-// stopDuringShow stops a server while the server processes a call of Show. It sends the result of the call to answer.
-// It closes the channel ended when Server.Run has returned.
+// stopDuringShow stops a server during a call of Show. The first returned channel receives the error of that call.
+// The second is closed when Server.Run has returned.
 func stopDuringShow(t *testing.T) (api *slowAPI, answer chan error, ended chan struct{}) {
 	api = &slowAPI{began: make(chan struct{}), release: make(chan struct{}), done: make(chan struct{})}
 	path := tempSocket(t)

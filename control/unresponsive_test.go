@@ -76,8 +76,8 @@ func TestClientGivesUpServiceThatStopsAnswering(t *testing.T) {
 	})
 }
 
-// If an answer is truncated or does not come from a service, the error has the code unavailable. It is not an
-// error of the request.
+// If an answer is truncated or does not come from a service, the error has the code unavailable, because the
+// request is not at fault.
 func TestCutOffAnswerIsAnError(t *testing.T) {
 	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n",
 		"\x00\xff\n"} {
@@ -108,8 +108,8 @@ func readLineOf(c net.Conn) (string, error) {
 	}
 }
 
-// If a connection breaks before the request was sent, the error has the code unavailable. It is not an error of
-// the request.
+// If a connection breaks before the request was sent, the error has the code unavailable, because the request is
+// not at fault.
 func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	dead := &clientConn{err: errConnectionLost, pendingCalls: map[int64]*call{}}
 	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)

@@ -43,8 +43,8 @@ func checkParamNames(query url.Values, names ...string) error {
 	return checkNames(query, names, "leave it out", "use only: ")
 }
 
-// checkNames returns an error for a query parameter that is not in names. Otherwise it would be ignored silently. The
-// error message ends with advice if names is empty, and otherwise with prefix and the names.
+// checkNames returns an error for a query parameter whose name is not in the list; otherwise it would be ignored
+// silently. The message ends with the advice if the list is empty, and otherwise with the prefix and the names.
 func checkNames(query url.Values, names []string, advice, prefix string) error {
 	for name := range query {
 		if slices.Contains(names, name) {
@@ -311,8 +311,8 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 var errNoSuchCause = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
-// changeableDeadJobs returns those dead jobs with the cause c that the visitor may change. The result others is the
-// number of dead jobs with this cause that the visitor may not change.
+// changeableDeadJobs returns those dead jobs with the cause c that the visitor may change. It also returns the number
+// of dead jobs with this cause that the visitor may not change.
 func (v *visitor) changeableDeadJobs(ctx context.Context, p *page, c deathCause) (may []control.Job, others int,
 	err error) {
 	jobs, _, err := v.deadJobs(ctx, c)

@@ -16,8 +16,8 @@ import (
 // These constants are limits on connections. See docs/decisions/0084.
 const (
 	maxUnidentifiedConns = 256 // maximum number of connections without a known visitor
-	// unidentifiedGrace is how long a new connection is kept at least. In this time the server can read the first
-	// request on the connection. During a flood, further connections wait in the kernel's queue.
+	// unidentifiedGrace is the minimum time for which a new connection is kept. In this time the server can read the
+	// first request on the connection. During a flood, further connections wait in the kernel's queue.
 	unidentifiedGrace  = 100 * time.Millisecond
 	maxIdentifiedConns = 1024                // maximum number of connections with a known visitor
 	maxUserConns       = maxUserReaders + 40 // maximum number of identified connections of one user
@@ -64,8 +64,8 @@ func (c *pageConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// batchWrites calls write and sends everything that write produces in one system call. Otherwise each part
-// would wake the client.
+// batchWrites calls the given function, and sends everything that it writes in one system call. Otherwise each
+// part would wake the client.
 func (c *pageConn) batchWrites(write func() error) error {
 	all := new(bytes.Buffer)
 	c.writeMu.Lock()

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// New connections are admitted even if the limit is reached. If too many connections are unidentified, the
-// oldest of them is closed. If too many are identified, the oldest connection of the user with the most is
-// closed.
+// New connections are admitted even if the limit is reached. If too many connections are unidentified (their user is
+// unknown), the oldest of them is closed. If too many are identified, the oldest connection of the user with the most
+// is closed.
 func TestFullConnLimitAdmitsNewConnections(t *testing.T) {
 	synctest.Test(t, testFullConnLimitAdmitsNewConnections)
 }

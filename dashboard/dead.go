@@ -19,7 +19,7 @@ import (
 // batch that runs ffmpeg on 400 files may fail 400 times with exit code 1. That is one problem, so
 // it is shown as one group.
 
-// These constants limit the grouping. The users who enqueue jobs choose the texts, so these may be long.
+// These constants limit the grouping. Users determine the commands and the errors, so these may be long.
 const (
 	maxDeadJobs       = 5000 // maximum number of dead jobs that are read, newest first
 	maxShownGroups    = 50   // maximum number of groups that are shown
@@ -53,8 +53,8 @@ func deathCauseOf(j *control.Job) deathCause {
 	return c
 }
 
-// parseDeathCause returns the cause that the parameters of a URL or a form describe. get returns the value of a
-// parameter.
+// parseDeathCause returns the cause that the parameters of a URL or a form describe. The given function returns the
+// value of a parameter.
 func parseDeathCause(get func(string) string) deathCause {
 	return deathCause{get("error"), get("command"), get("program")}
 }
@@ -102,9 +102,9 @@ type deadGroup struct {
 	FirstAt, LastAt control.Time // times of the first and the last death
 }
 
-// deadJobs returns the newest dead jobs that the visitor may see, newest first. The result more says whether
-// further dead jobs exist. Since commands may be large, the list contains them only for the first listRows jobs
-// that have the cause opened.
+// deadJobs returns the newest dead jobs that the visitor may see, newest first. It also returns whether further
+// dead jobs exist. Since commands may be large, the list contains them only for the first listRows jobs that have
+// the given cause.
 func (v *visitor) deadJobs(ctx context.Context, opened deathCause) (list []deadJob, more bool, err error) {
 	withCommand := 0
 	for params := (control.DLQList{}); ; {
@@ -140,7 +140,7 @@ func groupDead(jobs []deadJob) []*deadGroup {
 	return groups
 }
 
-// groupBy groups jobs by the value that the function key returns for their causes.
+// groupBy groups jobs by the value that the given function returns for their causes.
 func groupBy(jobs []deadJob, key func(deathCause) deathCause) (groups []*deadGroup) {
 	found := map[deathCause]*deadGroup{}
 	for _, j := range jobs {

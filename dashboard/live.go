@@ -89,8 +89,8 @@ func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
 	return newEncodedParts(parts)
 }
 
-// addReader adds a reader to the page with a key. The first reader of the page starts its render loop, the
-// function watch.
+// addReader adds a reader to the page with a key. For the first reader of the page, it calls the given function, the
+// render loop, in a new goroutine.
 func (p *livePages) addReader(uid int, key string, watch func(context.Context, *livePage)) (*pageReader, *livePage,
 	error) {
 	p.mu.Lock()
@@ -329,8 +329,8 @@ func (e *eventStream) write(text []byte) error {
 	})
 }
 
-// renderLoop renders the parts of a page repeatedly until ctx ends, while the page has readers. If the queue
-// cannot be read, renderLoop skips an update. It returns false when the user's right has changed.
+// renderLoop renders the parts of a page repeatedly until ctx ends, that is, until the last reader leaves. If the
+// queue cannot be read, renderLoop skips an update. It returns false when the user's right has changed.
 func (s *Server) renderLoop(ctx context.Context, v visitor, right control.Right, vw *view, u *url.URL,
 	f *livePage) bool {
 	v.client = s.clientOf(&v)

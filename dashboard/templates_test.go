@@ -120,7 +120,7 @@ func (f *fakeQueue) List(context.Context, control.List) (control.JobPage, error)
 
 func (f *fakeQueue) Show(context.Context, control.Show) (control.JobDetail, error) {
 	d, err := answer[control.JobDetail](f)
-	if f.filled { // add an attempt with an error, a running attempt and an attempt without an error
+	if f.filled { // add an attempt without an error to the attempt with an error and the running attempt
 		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
 	}
 	return d, err

@@ -90,8 +90,8 @@ func withCommas(n int64) string {
 // plural formats a number and its noun, like "1 job" or "1,200 jobs".
 func plural(n int64, what string) string { return present.PluralWith(n, what, withCommas) }
 
-// ageElement returns an HTML element that shows the time since at and that the browser updates. The function
-// age in page.js uses the same format.
+// ageElement returns an HTML element that shows how long ago a time was. The browser updates it: the function age
+// in page.js uses the same format.
 func ageElement(at control.Time, now time.Time) template.HTML {
 	if at == 0 {
 		return ""
@@ -128,8 +128,8 @@ func relevantTime(j control.Job, now time.Time) string {
 	return present.ClockTime(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
 }
 
-// jobProperties returns the properties of a job that have a value. It leaves out the queue and the run time of
-// a running job, which the page shows elsewhere, and a waiting time that still grows.
+// jobProperties returns the properties of a job that have a value. It leaves out the queue, and the run time of a
+// running job, because the page shows them elsewhere. It also leaves out a waiting time that still grows.
 func jobProperties(j control.JobDetail) [][2]string {
 	if j.FinishedAt == 0 {
 		j.RunTimeMS = nil

@@ -69,7 +69,7 @@ type overviewData struct {
 	VerdictKind, Headline string // the results of verdict
 }
 
-// verdict returns the headline of the overview. The result kind is "ok", "attention", "degraded" or "failing".
+// verdict returns the headline of the overview, and its kind: "ok", "attention", "degraded" or "failing".
 func verdict(st *control.Status) (kind, headline string) {
 	kind, headline, _ = strings.Cut(st.Health, ": ")
 	dead := st.Jobs[queue.Dead.String()]

@@ -20,7 +20,8 @@ import (
 // lineReader reads the client's messages, one per line, and passes valid messages to the MCP library. It replies
 // to an invalid line with an error, as JSON-RPC requires. The library would instead end the session together
 // with all calls in progress. lineReader passes on the first message even if it is invalid. The library then
-// ends the session, because a person has probably typed this message. lineReader is not safe for concurrent use.
+// ends the session. That is intended: a person has probably typed the message. lineReader is not safe for
+// concurrent use.
 type lineReader struct {
 	io.Closer
 	reader           *bufio.Reader

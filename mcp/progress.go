@@ -52,9 +52,9 @@ func (s *toolCall) lastEvent(ctx context.Context) *int64 {
 	return &status.LastEventSeq
 }
 
-// follow reports the progress of a job in percent until stop is called. It reads the events after the one with
-// the number since or, if since is nil, future events. The function stop returns once the last notification is
-// sent. follow does nothing if the client has requested no progress notifications.
+// follow reports the progress of a job in percent until the caller calls the returned function. That function
+// returns once the last notification is sent. follow reads the events after the event with the given number; nil
+// means future events. It does nothing if the client has requested no progress notifications.
 func (s *toolCall) follow(ctx context.Context, id control.JobID, since *int64) (stop func()) {
 	if !s.progress.isRequested() {
 		return func() {}

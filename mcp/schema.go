@@ -29,8 +29,7 @@ func waitTimeSchema(description string) map[string]any {
 }
 
 // schema returns the JSON Schema of a tool's arguments. The schema is generated from the parameters of the
-// tool's method. If the parameter others is true, the schema includes the parameter that selects jobs of other
-// users.
+// tool's method. It includes a parameter that selects jobs of other users only if others is true.
 func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	s := maps.Clone(method)
 	properties := maps.Clone(method["properties"].(map[string]any))

@@ -100,8 +100,8 @@ var tools = []tool{
 		call: onSelection(api.Retry, func(p *control.Retry) *control.Selection { return &p.Selection })},
 }
 
-// parseArguments decodes the arguments of a call. The parameter raw must be valid JSON. If others is true,
-// parseArguments accepts the argument that selects jobs of other users.
+// parseArguments decodes the arguments of a call, which must be valid JSON. It accepts an argument that selects jobs
+// of other users only if others is true.
 func (t *tool) parseArguments(raw json.RawMessage, others bool) (a arguments, err error) {
 	lacks := t.hiddenParams(others)
 	a.wait = defaultWait

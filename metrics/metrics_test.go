@@ -77,7 +77,7 @@ func TestMetricsCombineQueuesBeyondTheLimit(t *testing.T) {
 	if err := WriteText(t.Context(), &fakeQueue{queues: queues}, &text); err != nil {
 		t.Fatal(err)
 	}
-	// The queue "a", which is in the statistics, has a label too, so the queue q099 exceeds MaxQueues by one.
+	// The statistics contain the queue "a", which also gets a label. So q099 is the first queue without its own label.
 	for name, running := range map[string]int{"q098": 1, "q099": 0, "q101": 1, "q102": 1, "q103": 0, OtherQueues: 3} {
 		line := fmt.Sprintf("queuectl_queue_running{queue=%q} %d\n", name, running)
 		if strings.Contains(text.String(), line) != (running > 0) {

@@ -26,7 +26,7 @@ var now = time.Date(2026, 11, 25, 14, 2, 7, 0, time.UTC)
 // timeAgo returns the time that is d before now.
 func timeAgo(d time.Duration) control.Time { return control.Time(queue.MillisOf(now.Add(-d))) }
 
-// job returns a job in a state, after the function more has changed it.
+// job returns a job in a state, after the given function has changed it.
 func job(id string, state queue.State, more func(*control.Job)) control.Job {
 	j := control.Job{ID: id, State: state.String(), Queue: queue.DefaultQueue, User: "mira", Command: "make " + id,
 		MaxAttempts: 4, EffectivePriority: 10}
@@ -163,7 +163,7 @@ func (s *screen) wantNoText(texts ...string) {
 	}
 }
 
-// refresh answers the model's fetch with testSnapshot, which the function change modifies first.
+// refresh answers the model's fetch with testSnapshot, after the given function has changed it.
 func (s *screen) refresh(change func(*snapshot)) []effect {
 	got := testSnapshot(s.whoami.Right)
 	got.whoami, got.list = nil, s.list

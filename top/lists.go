@@ -125,8 +125,8 @@ type column struct {
 	text                 func(*control.Job, *row) string
 }
 
-// jobsTable returns the current list, whose rows are jobs, with the columns that fit in the window. Jobs that
-// only the service has found for the search text come last.
+// jobsTable returns the current list, whose rows are jobs, with the columns that fit in the window. At the end, it
+// adds the jobs that the service has found for the search text and that the list does not contain.
 func (m *model) jobsTable(list []row, columns []column) (t table) {
 	t.hiddenRows = m.countOf(m.list) - int64(len(list))
 	for _, r := range jobRows(m.snapshot.matches) {

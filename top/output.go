@@ -46,7 +46,7 @@ type output struct {
 	source          outputSource
 	lines           []line
 	unfinishedLines [2]line           // unfinished lines of standard output and standard error
-	tty             termtext.Renderer // renders output from a terminal, of which only the last lines are read
+	tty             termtext.Renderer // renders the output of jobs with a terminal
 	ended           bool              // no more output follows
 	connectionLost  bool              // the connection to the service was lost during the read
 	readError       string            // why the output cannot be read

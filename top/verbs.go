@@ -107,7 +107,7 @@ func eachNameAction[P, R any](
 	}
 }
 
-// scheduleName returns the parameters of a method for the schedule with a name.
+// scheduleName returns parameters that name a schedule.
 func scheduleName(name string) control.ScheduleNameParams {
 	return control.ScheduleNameParams{Name: name}
 }

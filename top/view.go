@@ -340,8 +340,8 @@ func (m *model) footerLines() []string {
 	return lines
 }
 
-// keysLine returns a line that explains keys. It contains as many keys of list as fit, and then all keys of
-// last.
+// keysLine returns a line that explains keys. It contains as many keys of the list as fit, and then all of the
+// other given keys.
 func (m *model) keysLine(list []keyHelp, last ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {

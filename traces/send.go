@@ -101,8 +101,7 @@ func isNetworkDown(err error) bool {
 	return errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.ENETUNREACH)
 }
 
-// post sends one request. The result retry says whether to send the request again, and after is the minimum
-// delay before that.
+// post sends one request. It returns whether to send the request again, and the minimum delay before that.
 func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.Duration, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, s.endpoint, bytes.NewReader(body))
 	if err != nil {
@@ -114,7 +113,7 @@ func (s *sender) post(ctx context.Context, body []byte) (retry bool, after time.
 		return !isNetworkDown(err), 0, err
 	}
 	defer got.Body.Close()
-	// Read the body to the end, so that the connection can be reused.
+	// Read the body to the end, unless it is long, so that the connection can be reused.
 	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorTextBytes))
 	switch got.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:

@@ -28,10 +28,10 @@ type Retention struct {
 type Retainer interface {
 	store.Clock
 	store.Cleanup
-	// UsersOverBytes returns the users whose jobs hold more bytes than the parameter keep.
+	// UsersOverBytes returns the users whose jobs hold more bytes than the given number.
 	UsersOverBytes(keep int64) []store.UserBytes
-	// TrimUserData removes a user's outputs, and the inputs of ended jobs, if the user's jobs hold more bytes than
-	// keep. The result more reports whether further ones can be removed.
+	// TrimUserData removes outputs, and inputs of ended jobs, of a user whose jobs hold more bytes than the given
+	// number. It returns true if there is more to remove.
 	TrimUserData(ctx context.Context, uid int, keep int64) (more bool, err error)
 }
 
@@ -39,8 +39,8 @@ type Retainer interface {
 // operations are not delayed noticeably.
 const maxRemovedPerStep = 100
 
-// applyRetention removes a limited number of jobs, events and outputs that were kept for too long. more reports
-// whether further ones can be removed. The time that it takes does not depend on the number of stored objects.
+// applyRetention removes a limited number of jobs, events and outputs that exceed the retention settings. It returns
+// true if there is more to remove. The time that it takes does not depend on the number of stored objects.
 func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, err error) {
 	for _, step := range []func() (more bool, err error){
 		func() (bool, error) {
@@ -72,7 +72,7 @@ func applyRetention(ctx context.Context, s Retainer, r Retention) (more bool, er
 }
 
 // trimUsers removes data of users whose jobs hold more bytes than limit. For each of these users, it removes a
-// limited number of outputs, and of inputs of ended jobs. more reports whether further ones can be removed.
+// limited number of outputs, and of inputs of ended jobs. It returns true if there is more to remove.
 func trimUsers(ctx context.Context, s Retainer, limit int64) (more bool, err error) {
 	if limit == 0 {
 		return false, nil

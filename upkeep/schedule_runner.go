@@ -107,7 +107,7 @@ func newScheduleRunner(s Schedules, r RecurringJobs, log *slog.Logger) *schedule
 	return &scheduleRunner{store: s, recurring: r, log: log, replacementDone: make(chan struct{}, 1)}
 }
 
-// runDue handles at most maxSchedulesPerStep due schedules. It must be called again after the duration next.
+// runDue handles at most maxSchedulesPerStep due schedules. It returns the time until it must be called again.
 func (r *scheduleRunner) runDue(ctx context.Context) (next time.Duration, err error) {
 	limit := maxSchedulesPerStep
 	for range r.replacedSchedules.Range {
@@ -184,8 +184,8 @@ func ignoreScheduleGone(err error) error {
 	return err
 }
 
-// replaceRetryDelay is the delay before replaceRunning tries again, if a job could not be ended or if the pool
-// had just claimed it.
+// replaceRetryDelay is the delay before replaceRunning tries again, because a running job of the schedule could
+// not be ended, or a worker has claimed another one.
 const replaceRetryDelay = 50 * time.Millisecond
 
 // replaceRunning ends the running jobs of a schedule and then creates the jobs of the plan. It creates them

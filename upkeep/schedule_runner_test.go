@@ -91,7 +91,8 @@ func TestPlanIsBounded(t *testing.T) {
 	}
 }
 
-// Jitter always delays an occurrence by the same time. Whether the occurrence is late depends on its delayed time.
+// Jitter delays an occurrence by the same time in every plan. Whether the occurrence is late depends on its
+// delayed time.
 func TestPlanWithJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", Cron: "0 3 * * *", TimeZone: "UTC", Jitter: time.Hour, LastAt: march("1 12:00:00.000")}
 	f, err := PlanOccurrences(&s, "", s.LastAt)
@@ -175,7 +176,8 @@ func outcomes(t *testing.T, s store.Store, name string) (list []string) {
 	return list
 }
 
-// withUpkeep calls the function do with a new store while Run is active. The clock is fake and starts at midnight.
+// withUpkeep calls the given function with a new store while Run is active. The clock is fake and starts at
+// midnight.
 func withUpkeep(t *testing.T, r RecurringJobs, do func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -31,9 +31,9 @@ type UnownedMarker interface {
 }
 
 // RunUnownedSearch searches for output files that belong to no attempt, immediately and then every six hours,
-// until ctx ends. It marks these files as garbage, which Run deletes. The function dirs returns the directories
-// to search; some of them may not exist. Files that were last written before the time since are ignored. They
-// may belong to another store that used the directories before and may use them again.
+// until ctx ends. It marks these files as garbage, which Run deletes. It searches the directories that dirs()
+// returns; some of them may not exist. It ignores files that were last written before the given time. They may
+// belong to another store that used the directories before and may use them again.
 func RunUnownedSearch(ctx context.Context, s UnownedMarker, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range dirs() {
@@ -93,8 +93,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// writtenSince returns those of the named files that were written at the time since or later. It leaves out
-// files that it cannot examine.
+// writtenSince returns those of the named files that were last written at or after the given time. It leaves
+// out files that it cannot examine.
 func writtenSince(dir string, names []string, since time.Time) []string {
 	if since.IsZero() {
 		return names

@@ -89,8 +89,8 @@ func TestUnownedOutputsAreFound(t *testing.T) {
 	})
 }
 
-// searchDir ignores files that were written before the time since, because they may belong to
-// another store.
+// searchDir ignores files that were last written before the given time, because they may belong to another
+// store.
 func TestOlderOutputsAreIgnored(t *testing.T) {
 	dir, since := t.TempDir(), time.Now().Add(-time.Hour)
 	for name, written := range map[string]time.Time{"7-1": since.Add(-time.Second), "7-2": since,

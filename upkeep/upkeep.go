@@ -42,8 +42,7 @@ type Timers interface {
 type Duties struct {
 	Timers Timers
 
-	// Retainer removes what was kept for longer than Retention allows. The function Retention returns the
-	// current retention settings.
+	// Retainer removes what exceeds the current retention settings, which the function Retention returns.
 	Retainer  Retainer
 	Retention func() Retention
 
@@ -105,7 +104,7 @@ type loop struct {
 	retentionDoneAt time.Time // when applyRetention last left nothing to remove
 }
 
-// pass performs each duty once. It stops at the first error. The next pass is due after the duration delay.
+// pass performs each duty once. It stops at the first error. It returns the time until the next pass is due.
 func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	delay, err = l.Timers.Promote(ctx)
 	finish := func(more bool, failed error) {
@@ -135,9 +134,9 @@ func (l *loop) pass(ctx context.Context) (delay time.Duration, err error) {
 	return delay, err
 }
 
-// waitForPass waits until a pass is due, but at most for the duration wait. A pass is due earlier if jobs have
-// changed since counts was read, if the store signals an earlier timer, if a job was replaced, or if Wake has a
-// value. The result woken says whether Wake had a value.
+// waitForPass waits for the given time. It returns earlier if the store's counts differ from the given ones, if the
+// store signals an earlier timer, if a running job was replaced, or if Wake has a value. It returns true if Wake had
+// a value.
 func (l *loop) waitForPass(ctx context.Context, counts store.Counts, wait time.Duration) (woken bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -174,8 +173,7 @@ type DeletableOutputs interface {
 type PurgeOutputs func(ctx context.Context, refs []string) bool
 
 // purgeDeletable deletes a limited number of output files that are no longer needed, and removes their records.
-// more reports whether further ones may exist. Files that could not be deleted are tried again in the next
-// pass.
+// It returns true if more such files may exist. Files that could not be deleted are tried again in the next pass.
 func purgeDeletable(ctx context.Context, s DeletableOutputs, purge PurgeOutputs) (more bool, err error) {
 	refs, err := s.DeletableOutputs(ctx, maxFilesPerSweep)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {

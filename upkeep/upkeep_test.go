@@ -126,8 +126,8 @@ func dutiesOn[S interface {
 	}
 }
 
-// runUpkeep calls the function during while Run is active on a store. It returns the number of
-// deleted files and the error of Run.
+// runUpkeep calls the given function while Run is active on a store. It returns the number of deleted files
+// and the error of Run.
 func runUpkeep(t *testing.T, k *fakeStore, during func()) (purged int, err error) {
 	return runUpkeepWith(t, k, Retention{}, during)
 }

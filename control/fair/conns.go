@@ -31,7 +31,7 @@ type ConnBounds struct {
 	Lists        int64         // maximum number of requests in progress that list or change many jobs
 	Streams      int64         // maximum number of streams
 	MaxBytes     int64         // maximum bytes of lines and answers, without FreeBytes
-	FreeBytes    int64         // number of bytes of each connection that do not count towards Bytes
+	FreeBytes    int64         // number of bytes of each connection that do not count towards MaxBytes
 	MaxWait      time.Duration // how long a request waits for room within the bounds
 }
 
@@ -173,8 +173,8 @@ func (c *Conn) EndRequest(begun bool, bytes int) {
 	c.AddBytes(-bytes)
 }
 
-// OpenStream takes room for a stream. The function end frees the room. OpenStream returns an error if there is no
-// room. It does not wait, because streams may last long.
+// OpenStream takes room for a stream. The returned function frees the room. OpenStream returns an error if there
+// is no room. It does not wait, because streams may last long.
 func (c *Conn) OpenStream() (end func(), err error) {
 	r := Request{User: c.uid}
 	if !c.conns.streams.TryAcquire(r) {
@@ -184,8 +184,8 @@ func (c *Conn) OpenStream() (end func(), err error) {
 	return func() { c.conns.streams.Release(r) }, nil
 }
 
-// BeginList waits for room for a request about many jobs. The function end frees the room. In the meantime, the
-// server continues to read the connection.
+// BeginList waits for room for a request about many jobs. The returned function frees the room. While the request
+// waits, the server continues to read the connection.
 func (c *Conn) BeginList(ctx context.Context) (end func(), err error) {
 	r := Request{User: c.uid, Deadline: time.Now().Add(c.conns.bounds.MaxWait)}
 	if c.conns.lists.Acquire(ctx, r) != nil {

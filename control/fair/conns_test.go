@@ -36,8 +36,8 @@ func wantNoConns(t *testing.T, s *Conns) {
 	}
 }
 
-// wantTimeout checks that the function ask waits for room for maxRoomWait and then returns an error. The error must
-// contain the text in says.
+// wantTimeout checks that a call waits for room for maxRoomWait and then returns an error that contains the given
+// text.
 func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	t.Helper()
 	began := time.Now()
@@ -48,7 +48,7 @@ func wantTimeout(t *testing.T, what string, ask func() error, says string) {
 	}
 }
 
-// wantImmediate checks that the function ask gets room immediately.
+// wantImmediate checks that a call gets room immediately.
 func wantImmediate(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	began := time.Now()

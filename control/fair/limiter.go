@@ -123,8 +123,8 @@ func (l *Limiter) TryAcquire(r Request) bool {
 	return l.tryTakeLocked(u, &r)
 }
 
-// Start is like Acquire, but returns immediately. It calls start once the request has room; if ctx ends before,
-// it never calls start. The function start must not block or use the Limiter. Start ignores the deadline of r.
+// Start is like Acquire, but returns immediately. It calls the given function once the request has room, unless
+// ctx ends before. The function must not block or use the Limiter. Start ignores the deadline of r.
 func (l *Limiter) Start(ctx context.Context, r Request, start func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

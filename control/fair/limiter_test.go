@@ -236,7 +236,7 @@ func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// If there is room for several requests of a user with different kinds, the oldest is served first.
+// If several requests of one user could get room, the oldest is served first, whatever their kinds are.
 func TestKindsGetRoomInTheOrderOfArrival(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{Max: 1})

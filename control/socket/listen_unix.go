@@ -333,7 +333,7 @@ func (s *Listener) ownsFile() bool {
 	return err == nil && os.SameFile(info, own)
 }
 
-// rebind creates the socket again if its file is gone. bound is false if the file is still there.
+// rebind creates the socket again if its file is gone. It returns false if the file is still there.
 func (s *Listener) rebind() (bound bool, err error) {
 	if s.ownsFile() {
 		return false, nil

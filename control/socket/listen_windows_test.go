@@ -29,8 +29,8 @@ func TestPipeNames(t *testing.T) {
 	}
 }
 
-// The client does not trust another user's pipe. A pipe that an administrator creates without elevation belongs
-// to that administrator's account.
+// The client trusts only pipes of its user, the system, the group of administrators and the service queuectl. A
+// pipe that an administrator creates without elevation belongs to that administrator's account.
 func TestTrustedServers(t *testing.T) {
 	self := "S-1-5-21-1-2-3-1001"
 	for owner, want := range map[string]bool{
