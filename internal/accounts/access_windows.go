@@ -86,18 +86,18 @@ func CheckDirAccess(path, subject, alternative string, sd *windows.SECURITY_DESC
 	return err
 }
 
-// isTrustedAccount reports whether an account is the system, the administrators, a service's virtual account,
-// or the account me. queuectl accepts files that belong to these accounts.
+// isTrustedAccount reports whether the first account is the system, the administrators, a service's virtual account,
+// or the second account. queuectl accepts files that belong to these accounts.
 func isTrustedAccount(sid, me *windows.SID) bool {
 	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) ||
 		sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		strings.HasPrefix(sid.String(), serviceSIDPrefix+"-") && sid.String() != allServicesSID
 }
 
-// OtherAccountsWithRights returns the accounts that have at least one of the rights on an object, or on objects
-// that are created in it. It omits the owner and the accounts that isTrustedAccount accepts. It ignores entries
-// of the access list that have one of the flags in the parameter without. An example is the flag
-// INHERIT_ONLY_ACE: an entry with it applies only to objects that are created in this object.
+// OtherAccountsWithRights returns the accounts that have at least one of the rights on an object, or on objects that
+// are created in it. It omits the owner and the accounts that isTrustedAccount accepts. It ignores entries of the
+// access list that have one of the given flags. An example is the flag INHERIT_ONLY_ACE: an entry with it applies
+// only to objects that are created in this object.
 func OtherAccountsWithRights(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK,
 	without uint8) (others []string, err error) {
 	owner, _, ownerErr := sd.Owner()

@@ -22,9 +22,9 @@ import (
 // The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
-	// AlwaysQueryRemote makes lookups query the sources outside the files, such as LDAP, even if such a query has timed
-	// out in the last minute. Otherwise they then fail immediately, so a caller that only displays names is delayed
-	// only once.
+	// After a query of the sources outside the files, such as LDAP, has timed out, these lookups fail immediately for
+	// a minute. So a caller that only displays names is delayed only once. With AlwaysQueryRemote, lookups query the
+	// sources even then.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces getent if it is not nil.
 	LookupFunc func(database, key string) (line string, err error)

@@ -15,8 +15,8 @@ import (
 // IDOfSID assigns. It caches the answers of a domain for a minute. The zero value is ready for use. The methods
 // may be called concurrently.
 type Directory struct {
-	// AlwaysQueryRemote makes lookups query the domain even if such a query has timed out in the last minute. Otherwise
-	// they then fail immediately, so a caller that only displays names is delayed only once.
+	// After a query of the domain has timed out, such lookups fail immediately for a minute. So a caller that only
+	// displays names is delayed only once. With AlwaysQueryRemote, lookups query the domain even then.
 	AlwaysQueryRemote bool
 	// LookupFunc replaces the lookup of a name or a SID by Windows if it is not nil. It returns an Entry
 	// without a SID if the account does not exist.
@@ -44,8 +44,8 @@ func (d *Directory) GroupID(word string) (int, bool) {
 	return d.lookupID(word, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
 }
 
-// lookupID returns the number of an account. ok is false if the account is unknown, or if its kind is not one
-// of uses.
+// lookupID returns the number of an account. ok is false if the account is unknown, or if its kind is not one of the
+// given ones.
 func (d *Directory) lookupID(word string, uses ...uint32) (int, bool) {
 	if n, err := strconv.ParseUint(word, 10, 64); err == nil {
 		return int(n), n < endOfIDs
@@ -98,7 +98,7 @@ var noAccountErrors = []error{
 	windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
-// lookupEntry looks up the account that word names. The function look asks Windows for it. Windows may query a
+// lookupEntry looks up the account with the given name or SID. look() asks Windows for it. Windows may query a
 // domain, which can take any time, so lookupEntry waits at most lookupTimeout.
 func (d *Directory) lookupEntry(word string, look func() (Entry, error)) (Entry, error) {
 	return d.otherSources.get(strings.ToLower(word), d.AlwaysQueryRemote, func() (Entry, error) {

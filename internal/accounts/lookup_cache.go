@@ -45,9 +45,9 @@ type lookup[T any] struct {
 	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
 }
 
-// get returns the cached entry, or calls the function ask and returns its result. Concurrent callers for the
-// same name share one lookup. After ask has returned errLookupTimeout, get returns this error for a minute
-// without calling ask. If patient is set, get calls ask even in that minute. get does not cache other errors.
+// get returns the cached entry, or calls ask() and returns its result. Concurrent callers for the same name share one
+// lookup. After ask() has returned errLookupTimeout, get returns this error for a minute without calling ask(). If
+// patient is set, get calls ask() even in that minute. get does not cache other errors.
 func (o *lookupCache[T]) get(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookups[name]

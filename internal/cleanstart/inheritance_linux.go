@@ -32,7 +32,7 @@ func InheritedAttributes() []string {
 	return append(list, inheritedUnit()...)
 }
 
-// attributes contains the descriptions of attributes.
+// attributes lists the descriptions that InheritedAttributes returns.
 type attributes []string
 
 // addIf adds the description of an attribute if the attribute was inherited.
@@ -153,8 +153,8 @@ func inheritedUnit() []string {
 // cgroupLimitFiles are the files of a control group that contain limits for all its processes together.
 var cgroupLimitFiles = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// describeUnit implements inheritedUnit. cgroups is the content of /proc/self/cgroup. The function read returns the
-// content of a control group's file.
+// describeUnit implements inheritedUnit. cgroups is the content of /proc/self/cgroup. read(file) returns the content
+// of a control group's file.
 func describeUnit(cgroups string, read func(file string) string) (list []string) {
 	group := ""
 	for line := range strings.Lines(cgroups) {

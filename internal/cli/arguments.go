@@ -66,8 +66,8 @@ func separateNegativeNumber(args []string) []string {
 	return args
 }
 
-// ExactArgs returns a check that exactly n arguments are given. The text what describes the expected arguments in the
-// error, for example "the name of a queue".
+// ExactArgs returns a check that exactly n arguments are given. Its error describes the expected arguments with the
+// given text, for example "the name of a queue".
 func ExactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
 }
@@ -85,7 +85,7 @@ func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	return fault.Usagef("%s", text)
 }
 
-// AtLeastOneArg returns a check that one or more arguments are given. The text what describes them in the error.
+// AtLeastOneArg returns a check that one or more arguments are given. Its error describes them with the given text.
 func AtLeastOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -95,7 +95,7 @@ func AtLeastOneArg(what string) cobra.PositionalArgs {
 	}
 }
 
-// AtMostOneArg returns a check that at most one argument is given. The text what describes it in the error.
+// AtMostOneArg returns a check that at most one argument is given. Its error describes it with the given text.
 func AtMostOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {

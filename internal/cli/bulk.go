@@ -127,8 +127,8 @@ func clearVerb(a *App) *cobra.Command {
 		(*control.Client).Clear)
 }
 
-// clearCommand builds a command that removes all jobs of one kind, or those of a batch. The text what names the kind in
-// messages.
+// clearCommand builds a command that removes all jobs of one kind, or those of a batch. The second text names these
+// jobs in messages.
 func (a *App) clearCommand(
 	short, what string, do ClientMethod[control.ClearParams, control.RemovalCount],
 ) *cobra.Command {

@@ -54,7 +54,7 @@ func (a *App) ReadClient(ctx context.Context) (*control.Client, error) {
 	return opened, nil
 }
 
-// WithClient calls the function do with a client of the chosen service, and then closes the client.
+// WithClient calls do(c) with a client of the chosen service, and then closes the client.
 func (a *App) WithClient(do func(*control.Client) error) error {
 	c, err := a.Client()
 	return useClient(c, err, do)
@@ -73,7 +73,7 @@ func (a *App) WithReader(ctx context.Context, waits bool, do func(*control.Clien
 	return useClient(c, err, do)
 }
 
-// useClient calls the function do with a client and then closes the client. If err is not nil, it returns err.
+// useClient calls do(c) and then closes the client. If err is not nil, it returns err.
 func useClient(c *control.Client, err error, do func(*control.Client) error) error {
 	if err != nil {
 		return err
@@ -109,8 +109,8 @@ func (a *App) ReadOrWaitClient(ctx context.Context, waits bool) (*control.Client
 // ClientMethod is a method of the client that sends one request.
 type ClientMethod[P, R any] = func(*control.Client, context.Context, P) (R, error)
 
-// CallAndPrint calls a method of the chosen service. It prints the reply as JSON if the user asked for JSON,
-// otherwise with the function print.
+// CallAndPrint calls a method of the chosen service. It prints the reply as JSON if the user asked for JSON, and
+// otherwise calls print(reply).
 func CallAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P, print func(R) error) error {
 	return a.WithClient(func(c *control.Client) error { return CallAndPrintWith(ctx, a, c, method, p, print) })
 }
@@ -126,7 +126,7 @@ func RequestVerb[P, R any](
 	}
 }
 
-// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. The text what
+// NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. The third text
 // describes the argument in errors, for example "the name of a node".
 func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, method ClientMethod[P, R], p *P,
 	print func(R) error) *cobra.Command {
@@ -140,10 +140,10 @@ func NamedRequestVerb[P, R any](a *App, use, short, what string, name *string, m
 	return cmd
 }
 
-// ListVerb builds a command that prints a table of all objects of one kind, such as gates. head contains the headings.
-// If the table has no rows, the text empty replaces it. The function page returns the page of objects at a cursor, and
-// the cursor of the next page, or "" after the last one. If offline is true, the command can also read a private run
-// that has no running service.
+// ListVerb builds a command that prints a table of all objects of one kind, such as gates. head contains the
+// headings. If there are no objects, the second text replaces the table. page returns the page of objects at a
+// cursor, and the cursor of the next page, or "" after the last one. If offline is true, the command can also read a
+// private run that has no running service.
 func ListVerb[T any](a *App, short, empty string, head []string, offline bool,
 	page func(ctx context.Context, c *control.Client, cursor string) (list []T, next string, err error),
 	row func(*T) []string) *cobra.Command {

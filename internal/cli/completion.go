@@ -17,11 +17,11 @@ import (
 // completionTimeout bounds how long a shell waits for completions.
 const completionTimeout = time.Second
 
-// A lister is a function that passes names to the function add. Each name has a description, which may be "".
+// A lister calls add(name, about) for each name that it knows. about is a description of the name, or "".
 type lister = func(ctx context.Context, c *control.Client, add func(name, about string))
 
-// complete returns the names from list that begin with prefix, except those in the parameter given. It returns no names
-// if the service does not answer in time, and it never starts a service.
+// complete returns the names from list that begin with prefix, except those that the user has already typed. It
+// returns no names if the service does not answer in time, and it never starts a service.
 func (a *App) complete(given []string, prefix string, list lister) (names []cobra.Completion) {
 	c, err := a.Client()
 	if err != nil {

@@ -39,7 +39,7 @@ type FollowedJobs interface {
 type JobsProgress struct {
 	term.ProgressBar
 	RetryCount int64                // number of failed jobs that will be retried
-	IsRetrying func(seq int64) bool // selects the failed jobs of the set among all failed jobs of the queue
+	IsRetrying func(seq int64) bool // reports whether a failed job of the queue belongs to the set
 }
 
 // Follower follows a set of jobs.

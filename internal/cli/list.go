@@ -140,8 +140,8 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, row func(*control.Job)
 	})
 }
 
-// watchOverheadLines is how many lines of a watched screen show no job: the time, the heading, the number of
-// further jobs, and the line with the cursor.
+// watchOverheadLines is how many lines of a watched screen show no job: the time, the heading, the number of jobs
+// that are not listed, and the line with the cursor.
 const watchOverheadLines = 4
 
 // rowsInWindow returns how many of the given number of rows fit on the terminal, at least 1.
@@ -380,8 +380,8 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// selectTableJobs selects the jobs for a table with limit rows. The parameter open contains the running and waiting
-// jobs. They get at most half of the rows if there are enough dead and other ended jobs for the other half.
+// selectTableJobs selects the jobs for a table with limit rows. If dead and other ended jobs can fill half of the
+// rows, the running and waiting jobs (open) get at most the other half.
 func selectTableJobs(open, dead, done []control.Job, limit int) (jobs []control.Job) {
 	room := max(limit/2, limit-len(dead)-len(done), 1)
 	jobs = append(jobs, open[:min(len(open), room)]...)

@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// If several values of --state select the same state, its jobs count once in the number of further jobs.
+// If several values of --state select the same state, its jobs count only once in the number of jobs that a table
+// omits.
 func TestStateNamesAreDistinct(t *testing.T) {
 	got, err := expandStateNames(&control.List{State: control.TextList{"failed", "waiting"}, Failed: true})
 	if want := []string{"blocked", "held", "pending", "failed", "dead"}; err != nil || !slices.Equal(got, want) {

@@ -85,7 +85,7 @@ type logReader struct {
 	list       *term.JSONList // the JSON list to print to; nil for text
 }
 
-// withLogs calls the function do with a logReader. With JSON, it then prints the end of the list.
+// withLogs calls do(r) with a logReader. With JSON, it then prints the end of the list.
 func (a *App) withLogs(ctx context.Context, p control.Logs, stamps bool, do func(*logReader) error) error {
 	return a.WithReader(ctx, p.Follow, func(c *control.Client) error {
 		r := &logReader{a: a, c: c, p: p, timestamps: stamps}
@@ -325,8 +325,8 @@ func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	}
 }
 
-// startReading starts a goroutine that prints the output of an attempt and then releases a slot of the semaphore slots.
-// While the service has no free stream for this user, the goroutine tries again.
+// startReading starts a goroutine that prints the output of an attempt and then releases its slot of the given
+// semaphore. While the service has no free stream for this user, the goroutine tries again.
 func (q *queueReader) startReading(ctx context.Context, id string, attempt int, slots chan struct{}) {
 	q.streams.Go(func() {
 		defer func() { <-slots }()

@@ -73,7 +73,7 @@ func NewApp(p Program, in, out, err *os.File) *App {
 	return a
 }
 
-// main executes the command that args name, and returns the exit code of the process.
+// main executes the command that the arguments name, and returns the exit code of the process.
 func (a *App) main(ctx context.Context, args []string) int {
 	v := a.requestedVerb(args)
 	leave, err := a.setLocalZone(v, args)
@@ -277,8 +277,8 @@ type Program struct {
 	// OpenOffline returns a client that reads the queue's files in dir while no service runs. It returns
 	// fs.ErrNotExist if dir contains no queue.
 	OpenOffline func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	// EachTOMLJob calls the function each for every job of a TOML file. name is the file's name in errors. It
-	// is a field so that queuectl does not link the TOML parser.
+	// EachTOMLJob calls each(raw, line) for every job of a TOML file. name is the file's name in errors. It is a
+	// field so that queuectl does not link the TOML parser.
 	EachTOMLJob func(name string, in io.Reader, each func(raw []byte, line int) error) error
 	// HelpFunc returns the function that prints the help of a command. With all, the help contains all flags.
 	// It is a field so that queuectl does not link the help texts.

@@ -46,8 +46,8 @@ func (p *PrivateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.RetryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
-// check validates the combination of flags and arguments. It returns the number of workers. dash is the index
-// of --, or -1.
+// check validates the combination of flags and arguments. It returns the number of workers. dash is the number of
+// arguments before --, or -1 without --.
 func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
 	count = runtime.NumCPU()
 	if p.workers != "auto" {

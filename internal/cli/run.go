@@ -181,7 +181,7 @@ func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followed
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	// This goroutine ends when the job ends or stop is called.
+	// This goroutine ends when the job ends or this function returns.
 	go func() { done <- a.follow(follow, c, f, a.PrintOutput) }()
 	select {
 	case err := <-done:
@@ -251,9 +251,8 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	return nil
 }
 
-// PrintOutput prints each stream of a job's output to the stream of the same name. With --json, it prints both
-// to standard error. If p.ReportAttemptEnds is set, it calls the function ended after each attempt except the
-// last.
+// PrintOutput prints each stream of a job's output to the stream of the same name. With --json, it prints both to
+// standard error. If p.ReportAttemptEnds is set, it calls ended(attempt) after each attempt except the last.
 func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, Live: true}
 	errs := &term.SafeWriter{Output: &a.Output, File: a.Stderr, Live: true}
@@ -290,12 +289,11 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 // waitReasonDelay is how long a followed job must wait before the program prints the reason.
 const waitReasonDelay = time.Second
 
-// outputPrinter prints a job's output. It calls the function ended after each attempt except the last.
+// outputPrinter prints a job's output. It calls ended(attempt) after each attempt except the last.
 type outputPrinter func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
-// follow prints a job's output as it arrives, with the function print. At the end it sets a.ExitCode from the
-// job's outcome. If the job was just enqueued, follow prints the output of all its attempts, however short they
-// are.
+// follow calls print, which prints a job's output as it arrives. At the end it sets a.ExitCode from the job's
+// outcome. If the job was just enqueued, follow prints the output of all its attempts, however short they are.
 func (a *App) follow(ctx context.Context, c *control.Client, f *followedJob, print outputPrinter) error {
 	id := f.id
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })

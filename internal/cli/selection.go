@@ -26,8 +26,8 @@ type Selection struct {
 	control.Selection
 	LabelFlag string   // name of the flag for labels; "" means "label"
 	States    []string // states that --state accepts; nil for all
-	// wholeQueueText is the message after a command with --all that acts on the whole queue. Such a command
-	// succeeds even if the queue contains no jobs. The text is "" if --all only selects all jobs.
+	// wholeQueueText is the message after a command with --all that acts on the whole queue. Such a command succeeds
+	// even if the queue contains no jobs. For any other command, --all selects all jobs, and the text is "".
 	wholeQueueText string
 	confirmed      bool
 }
@@ -225,8 +225,8 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *Selection, ids []string, out
 	return a.confirmBulk(cmd, outcome, wholeQueueText, ids, p.DryRun, asks, step)
 }
 
-// confirmBulk executes a bulk command with the function step, which sends one request. If asks is true, it first counts
-// the jobs with dry runs, and asks the user for confirmation on a terminal. wholeQueueText is as for RunBulk.
+// confirmBulk executes a bulk command. It sends each request by calling step. If asks is true, it first counts the
+// jobs with dry runs, and asks the user for confirmation on a terminal. wholeQueueText is as for RunBulk.
 func (a *App) confirmBulk(cmd *cobra.Command, outcome, wholeQueueText string, ids []string, dryRun, asks bool,
 	step func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
 	c, err := a.Client()

@@ -18,8 +18,8 @@ const (
 	actLeave
 )
 
-// parse interprets typed input up to the first escape sequence. The result action is what this sequence requests, data
-// holds the keys before it, which are for the job, and rest holds the keys after it.
+// parse interprets typed input up to the first escape sequence. It returns the keys before this sequence, which are
+// for the job, then what the sequence requests, and the keys after it.
 func (k *keyParser) parse(typed []byte) (data []byte, action keyAction, rest []byte) {
 	for i, key := range typed {
 		if k.tildePending {

@@ -66,7 +66,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	defer loops.Wait()
 	defer stop()
 	done := make(chan error, 1)
-	go func() { // this goroutine ends when the job ends or stop is called
+	go func() { // this goroutine ends when the job ends or JoinTerminal returns
 		defer j.leave(allAttempts) // the deferred call restores the terminal even after a panic
 		done <- a.follow(ctx, c, f, j.printOutput)
 	}()
@@ -226,7 +226,7 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 			}
 		case errors.Is(err, queue.ErrWrongState): // the attempt has already ended
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
-			return // the method follow reports the error
+			return // App.follow reports the error
 		default:
 			s.a.sayViewOnly(err)
 			return
@@ -246,8 +246,8 @@ func (s *terminalSession) attach(ctx context.Context, attempt int, wait bool) (c
 	return s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
 
-// changedSizeTime is how long the job's terminal has another size until the method redraw restores the original one.
-// The program notices the changes and redraws its screen.
+// changedSizeTime is how long the job's terminal has another size until redraw restores the original one. The program
+// notices the changes and redraws its screen.
 const changedSizeTime = 100 * time.Millisecond
 
 // redraw makes the program of an attempt redraw its screen.
@@ -259,7 +259,7 @@ func (s *terminalSession) redraw(ctx context.Context, attempt int) {
 	}
 	if _, err := s.c.Attach(ctx, control.Attach{ID: control.JobID(s.f.id), Attempt: attempt, Rows: other,
 		Cols: cols}); err != nil {
-		return // the attempt has ended, or the method follow reports the error
+		return // the attempt has ended, or App.follow reports the error
 	}
 	select {
 	case <-time.After(changedSizeTime):
@@ -307,7 +307,7 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (ended 
 		case <-ctx.Done():
 			return 0
 		}
-		if err != nil { // the attempt has ended, or the method follow reports the error
+		if err != nil { // the attempt has ended, or App.follow reports the error
 			data = nil
 		}
 	}

@@ -123,7 +123,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 	}
 }
 
-// capturePrint returns what the function print prints if the output is not a terminal.
+// capturePrint calls print for an App whose output is not a terminal, and returns that output.
 func capturePrint(t *testing.T, print func(*App) error) string {
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {

@@ -100,7 +100,7 @@ func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids 
 	for _, id := range ids[:min(len(ids), maxWhyJobs)] {
 		job, err := c.Show(ctx, control.Show{ID: control.JobID(id)})
 		if err != nil || isRunning(&job.Job) {
-			return // a running job needs no explanation; the method wait reports an error
+			return // a running job needs no explanation, and App.wait reports an error
 		}
 		if waiting == "" && !present.ParseState(job.State).Ended() {
 			waiting = id

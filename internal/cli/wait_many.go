@@ -19,9 +19,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// This file implements "queuectl wait" for any number of jobs. It reads the number of the newest event, then
-// the jobs, and then follows the events after that number with a Follower. So it misses no end of a job. For a
-// few named jobs, wait.go uses the protocol's method wait instead.
+// This file implements "queuectl wait" for any number of jobs. It reads the number of the newest event, then the
+// jobs, and then follows the events after that number with a Follower. So it notices the end of every job. For a few
+// named jobs, wait.go uses the protocol's method wait instead.
 
 // waitFlags are the flags of "queuectl wait" that do not select jobs.
 // See docs/decisions/0064.
@@ -310,7 +310,7 @@ func (a *App) PrintFailure(j *control.Job) {
 }
 
 // printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other job it
-// adds the next step, and the number of other failed jobs, others.
+// adds the next step. others is the number of other failed jobs, which it also prints.
 func (a *App) printJobEnd(j *control.Job, others int) {
 	switch {
 	case j.State == queue.Completed.String():

@@ -56,8 +56,8 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	}
 }
 
-// FollowEvents starts to follow events, and calls the function each for every event. It does not wait for them. The
-// channel gets the error when the connection is lost or ctx ends.
+// FollowEvents starts to follow events, and calls each(event) for every event. It does not wait for them. The
+// returned channel receives the error when the connection is lost or ctx ends.
 func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 	each func(control.Event) error) (ended <-chan error) {
 	end := make(chan error, 1)
@@ -69,8 +69,9 @@ func FollowEvents(ctx context.Context, c *control.Client, p control.Events,
 	return end
 }
 
-// openEventChannel starts to follow events and sends them to a channel until ctx ends. lost gets the error when
-// the connection is lost. The stream has its own connection, because ending a stream closes its connection.
+// openEventChannel starts to follow events and sends them to a channel until ctx ends. When the connection is lost,
+// its error is sent to the second channel. The stream has its own connection, because ending a stream closes its
+// connection.
 func openEventChannel(ctx context.Context, c *control.Client, p control.Events) (events <-chan control.Event,
 	lost <-chan error) {
 	c = c.Clone()

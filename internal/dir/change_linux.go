@@ -21,8 +21,8 @@ const watchedEvents = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | uni
 // WaitForChange returns nil once one of the named files in dir, or dir itself, is created, removed or replaced.
 // It returns an error if ctx ends first, or if it cannot watch the directory.
 //
-// WaitForChange calls the function watching once the watch is active. So watching can check the current state, and no
-// later change is missed. If watching returns false, WaitForChange returns nil immediately.
+// WaitForChange calls watching() once the watch is active. That function can check the current state, and no later
+// change is missed. If it returns false, WaitForChange returns nil immediately.
 func WaitForChange(ctx context.Context, dir string, names []string, watching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

@@ -6,8 +6,8 @@ package dir
 
 import "context"
 
-// WaitForChange does not watch the directory on this system. It returns only when ctx ends, or if watching
-// returns false. On Windows that is sufficient, because open files can be neither removed nor replaced.
+// WaitForChange does not watch the directory on this system. It returns only when ctx ends, or if watching() returns
+// false. On Windows that is sufficient, because open files can be neither removed nor replaced.
 func WaitForChange(ctx context.Context, _ string, _ []string, watching func() bool) error {
 	if !watching() {
 		return nil

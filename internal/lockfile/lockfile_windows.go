@@ -33,8 +33,8 @@ func IsHeld(path string) (bool, error) {
 	return !ok && err == nil, err
 }
 
-// open opens a file for reading and writing. ok is false if another process has the file open, and its share mode or
-// the parameter share forbids that.
+// open opens a file for reading and writing. ok is false if another process has the file open, and the share mode of
+// that process or of this call forbids that.
 func open(path string, share, disposition uint32) (f *os.File, ok bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

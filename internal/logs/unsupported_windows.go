@@ -2,7 +2,7 @@ package logs
 
 import "os"
 
-// WritesToJournal returns false, since Windows has no systemd journal.
+// WritesToJournal returns false, because Windows has no systemd journal.
 func WritesToJournal(*os.File) bool { return false }
 
 // Reopen does nothing, because on Windows an open file cannot be moved.

@@ -220,7 +220,7 @@ func grantsAccess(attributes uint32) bool {
 	return attributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// tokenIdentity returns the user and the groups of a token. The text whose names the process in errors.
+// tokenIdentity returns the user and the groups of a token. Its errors name the process with the given text.
 func tokenIdentity(t windows.Token, whose string) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
@@ -251,9 +251,9 @@ func tokenIdentity(t windows.Token, whose string) (Identity, error) {
 // administrators.
 func OwnerOnlyDescriptor() string { return AccessDescriptor() }
 
-// AccessDescriptor returns the security descriptor of a pipe. This user, the system and administrators may
-// serve and use the pipe. The accounts in the parameter clients may only use it. No process on another machine
-// can connect. A user's session through ssh can, because it is a process of this machine.
+// AccessDescriptor returns the security descriptor of a pipe. This user, the system and administrators may serve and
+// use the pipe. The given accounts may only use it. No process on another machine can connect. A user's session
+// through ssh can, because it is a process of this machine.
 func AccessDescriptor(clients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")

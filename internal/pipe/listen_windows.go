@@ -78,9 +78,9 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// createFirst creates the first instance of a pipe. If the name is free, it does so with the function create.
-// The name of a dead server still exists while a client keeps its end open. In that case dead returns true, and
-// createFirst takes over the name with the function takeOver.
+// createFirst creates the first instance of a pipe. If the name is free, it does so by calling create(). The name of
+// a dead server still exists while a client keeps its end open. In that case dead() returns true, and createFirst
+// takes over the name by calling takeOver().
 func createFirst(create, takeOver func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
 	err = retry(func() error {
 		if h, err = create(); isNameTaken(err) && dead() {
@@ -117,8 +117,8 @@ func isNameTaken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retry calls the function try until it succeeds, or for nameWaitTimeout while the name is in use. The process
-// that uses the name may be ending.
+// retry calls try() until it succeeds, or for nameWaitTimeout while the name is in use. The process that uses the
+// name may be ending.
 func retry(try func() error) error {
 	for end := time.Now().Add(nameWaitTimeout); ; time.Sleep(namePollInterval) {
 		err := try()

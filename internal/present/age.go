@@ -35,7 +35,7 @@ func dueText(due, now time.Time) string {
 	return timeWithResult("due ", due, now, ", so the job can start now")
 }
 
-// ExpiryText returns a text like "expires Mon 23 Nov 03:12 CET, in 11h". The time at is when a job expires.
+// ExpiryText returns a text like "expires Mon 23 Nov 03:12 CET, in 11h" for a job that expires at the given time.
 func ExpiryText(at, now time.Time) string {
 	return timeWithResult("expires ", at, now, ", so it will not run")
 }
@@ -121,7 +121,7 @@ func DashIfNil[T any](p *T) string { return textOr(p, "-") }
 // EmptyIfNil formats a value. It returns "" for nil.
 func EmptyIfNil[T any](p *T) string { return textOr(p, "") }
 
-// textOr formats a value, or returns absent for nil.
+// textOr formats a value. For nil, it returns the given text.
 func textOr[T any](p *T, absent string) string {
 	if p == nil {
 		return absent
@@ -173,7 +173,7 @@ func dateLayout(t, now time.Time) string {
 	return ""
 }
 
-// formatIfKnown formats a value with the function format. It returns "" for nil.
+// formatIfKnown returns format(*p), or "" for nil.
 func formatIfKnown[T any](p *T, format func(T) string) string {
 	if p == nil {
 		return ""

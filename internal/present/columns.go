@@ -54,7 +54,7 @@ func optionalCell[N ~int | ~int64](text string, n *N) Cell {
 // timeCell returns a cell that is sorted by its time. A cell without a time shows "-" and comes first.
 func timeCell(t control.Time) Cell { return Cell{Text: LocalTime(t), sortNumber: int64(t)} }
 
-// SignalName returns the name of the signal that ended a job, or absent if no signal did.
+// SignalName returns the name of the signal that ended a job. If no signal did, it returns the given text.
 func SignalName(j *control.Job, absent string) string {
 	return cmp.Or(formatIfKnown(j.Signal, queue.SignalName), absent)
 }

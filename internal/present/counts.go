@@ -36,7 +36,7 @@ func PlainNumber(n int64) string { return strconv.FormatInt(n, 10) }
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
 func Plural(n int, what string) string { return PluralWith(int64(n), what, PlainNumber) }
 
-// PluralWith is like Plural, but formats the number with the function number.
+// PluralWith is like Plural, but calls number(n) to format the number.
 func PluralWith(n int64, what string, number func(int64) string) string {
 	if n != 1 {
 		what += "s"

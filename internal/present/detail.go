@@ -135,8 +135,8 @@ func settingRows(j *control.JobDetail) (rows [][2]string) {
 	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
 }
 
-// valueText formats a value after JSON decoding. The text separator separates the entries of a list or map. It returns
-// "" for nil.
+// valueText formats a value after JSON decoding. It puts the separator between the entries of a list or map. It
+// returns "" for nil.
 func valueText(v any, separator string) string {
 	var texts []string
 	switch v := v.(type) {

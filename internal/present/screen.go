@@ -120,8 +120,8 @@ func HealthText(st *control.Status) (level, text string) {
 	return "ok", separator + strings.Join(facts, separator)
 }
 
-// StatusFacts returns the facts for the status line: what the workers do, and how many jobs wait. The function number
-// formats the numbers of jobs.
+// StatusFacts returns the facts for the status line: what the workers do, and how many jobs wait. number(n) formats a
+// number of jobs.
 func StatusFacts(st *control.Status, number func(int64) string) []string {
 	facts := []string{"service not running"}
 	if st.PID != 0 {
@@ -146,7 +146,7 @@ func BusyText(w control.WorkerSummary) string {
 	return fmt.Sprintf("%d of %s busy", w.Busy, WorkersText(w.Total))
 }
 
-// DeadText says that dead jobs need attention. The function number formats the number n of these jobs.
+// DeadText says that dead jobs need attention. number(n) formats the number of these jobs.
 func DeadText(n int64, number func(int64) string) string {
 	if n == 1 {
 		return "1 dead job needs attention"

@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// StatsHeadings returns the headings of a table of statistics. The parameter first is the heading of its first column.
+// StatsHeadings returns the headings of a table of statistics whose first column has the given heading.
 func StatsHeadings(first string) []string {
 	return []string{first, "STARTED", "COMPLETED", "FAILED", "DEAD", "FAILURES", "WAIT P50", "WAIT P95", "RUN P50",
 		"RUN P95"}

@@ -43,7 +43,7 @@ func IsEnding(ctx context.Context) bool { return endedWith(ctx, ErrSessionEnding
 // ConsoleClosed reports whether the user has closed the console window. ctx must be derived from MarkSession.
 func ConsoleClosed(ctx context.Context) bool { return endedWith(ctx, ErrConsoleClosed) }
 
-// endedWith reports whether the context of MarkSession has ended with the cause why.
+// endedWith reports whether the context of MarkSession has ended with the given cause.
 func endedWith(ctx context.Context, why error) bool {
 	marked, known := ctx.Value(key{}).(context.Context)
 	return known && errors.Is(context.Cause(marked), why)

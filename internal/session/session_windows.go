@@ -26,8 +26,8 @@ const (
 	RunnerLevel  = 0x3fe
 )
 
-// Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits for this
-// process until stop is called.
+// Notify returns a context that ends with ErrSessionEnding when the session ends. Windows then waits until this
+// process calls the returned function.
 //
 // Usually the console notifies a process. It does not if the process has no console or has loaded user32.dll
 // (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the notification. err
@@ -68,7 +68,7 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	}), err
 }
 
-// lastEvent is the last console event. The function console returns the address of the handler that records the event.
+// lastEvent is the last console event. console() returns the address of the handler that records the event.
 var (
 	lastEvent atomic.Uint32
 	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(handleConsoleEvent) })
@@ -84,11 +84,11 @@ func handleConsoleEvent(event uintptr) (handled uintptr) {
 type window struct {
 	onSessionEnd   func()
 	onConsoleClose func()
-	done           chan struct{} // closed when Notify's stop is called
+	done           chan struct{} // closed by the function that Notify returns
 	thread         uintptr       // id of the thread that receives the window's messages
 }
 
-// listen waits for a notification from the console, which package signal delivers to events.
+// listen waits for a notification from the console. Package os/signal sends it to the channel.
 func (w *window) listen(events chan os.Signal) {
 	defer signal.Stop(events)
 	select {
@@ -98,13 +98,13 @@ func (w *window) listen(events chan os.Signal) {
 		} else {
 			w.onSessionEnd()
 		}
-		<-w.done // ignore further notifications until Notify's stop is called
+		<-w.done // ignore later notifications until the function that Notify returns is called
 	case <-w.done:
 	}
 }
 
-// run creates the window and sends the error, or nil, to the channel created. It then handles the window's
-// messages until w.done is closed.
+// run creates the window, and then sends nil or the error to the channel. It then handles the window's messages until
+// w.done is closed.
 func (w *window) run(created chan<- error) {
 	runtime.LockOSThread() // Windows sends the messages to this thread, which ends with the goroutine
 	w.thread = uintptr(windows.GetCurrentThreadId())
@@ -147,7 +147,7 @@ func (w *window) handleMessage(window uintptr, messageID uint32, ending, reason 
 		return 1
 	case messageID == wmEndSession && ofSession && ending != 0:
 		w.onSessionEnd()
-		<-w.done // Windows may end the process when this function returns, so wait for stop
+		<-w.done // Windows may end the process when this function returns, so wait until the process is ready
 		return 0
 	case messageID == wmQueryEndSession, messageID == wmEndSession, messageID == wmClose:
 		return 0

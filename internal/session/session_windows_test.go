@@ -38,8 +38,8 @@ func send(window uintptr, messageID uint32, ending, reason uintptr) (answer uint
 	return answer, ok != 0
 }
 
-// An invisible window receives the notification that the session ends, and Windows waits until the process
-// calls stop. The context does not end if the logoff is cancelled, if an installer sends the message, or if
+// An invisible window receives the notification that the session ends, and Windows waits until the process calls the
+// returned function. The context does not end if the logoff is cancelled, if an installer sends the message, or if
 // another program closes the window.
 func TestWindowReceivesSessionEnd(t *testing.T) {
 	for range 2 { // the second round proves that the first window has left nothing behind

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Make creates a state directory and its missing parents with mode 0700, regardless of the umask.
+// Create creates a state directory and its missing parents with mode 0700, regardless of the umask.
 func TestMakeIgnoresTheUmask(t *testing.T) {
 	base := t.TempDir()
 	for _, mask := range []int{0, 0o022, 0o177, 0o777} {

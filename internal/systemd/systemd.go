@@ -164,8 +164,8 @@ func StopAll(pattern string, timeout time.Duration) {
 	systemctl(timeout, "--job-mode=ignore-dependencies", "stop", pattern)
 }
 
-// MonotonicLine returns the line with the current time that Notify must send together with RELOADING=1. The parameter
-// now is that time on the monotonic clock.
+// MonotonicLine returns the line that Notify must send together with RELOADING=1. The line contains the current time
+// on the monotonic clock, which the caller gives.
 func MonotonicLine(now time.Duration) string {
 	return "MONOTONIC_USEC=" + strconv.FormatInt(now.Microseconds(), 10)
 }

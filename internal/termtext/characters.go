@@ -64,8 +64,8 @@ func EscapeInvisible(s string) string {
 	return b.String()
 }
 
-// WithoutJoiners removes the joiners from a text, because terminals do not agree on the width of joined
-// characters. Each character then takes the columns that Columns counts for it.
+// WithoutJoiners removes the joiners from a text, because terminals do not agree on the width of joined characters.
+// Each character then takes the columns that Width counts for it.
 func WithoutJoiners(s string) string {
 	// These are all characters with the property Join_Control.
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")

@@ -223,8 +223,8 @@ func (m *Modes) applyMode(prefix, n string, operation byte) {
 	default:
 		undo := "\x1b[" + name + setOrReset(!on)
 		switch {
-		// To undo mode 6 also moves the cursor to the top. The next program must not print there, so move the
-		// cursor to the bottom.
+		// The sequence that undoes mode 6 also moves the cursor to the top. The next program must not print there, so
+		// move the cursor to the bottom.
 		case name == "?6":
 			undo += "\x1b[999H"
 		case name == "?1049":

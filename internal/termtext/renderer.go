@@ -401,7 +401,7 @@ func (r *Renderer) erase(from, to int) {
 	}
 }
 
-// eraseLine erases a part of the line: from the cursor to the end for which = 0, up to the cursor for which = 1, and
+// eraseLine erases a part of the line: from the cursor to the end if which is 0, up to the cursor if it is 1, and
 // otherwise the whole line.
 func (r *Renderer) eraseLine(which int) {
 	end := min(r.column, len(r.cells))

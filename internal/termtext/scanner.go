@@ -13,9 +13,9 @@ type scanner struct {
 // string is truncated.
 const maxControlBytes = 256
 
-// write processes the next piece of output. It calls the function found for each complete item. An item is SO,
-// SI, a sequence from ESC to its last byte, or a string from ESC to the byte before its terminator. A C1
-// control character counts as the equivalent ESC and byte.
+// write processes the next piece of output. It calls found(item) for each complete item. An item is SO, SI, a
+// sequence from ESC to its last byte, or a string from ESC to the byte before its terminator. A C1 control character
+// counts as the equivalent ESC and byte.
 func (s *scanner) write(data []byte, found func(string)) {
 	for _, c := range data {
 		// Fast path: an ordinary character outside a sequence.

@@ -12,8 +12,8 @@ const (
 	minChosenColumnWidth = 3  // a column that the user chose can be cut to this width, but is never omitted
 )
 
-// LayOut returns the lines of a table with the given column widths. It omits columns of width 0, and colours
-// each cell with the function paint.
+// LayOut returns the lines of a table with the given column widths. It omits columns of width 0, and calls
+// paint(column, cell) to colour each cell.
 func LayOut(rows [][]string, widths []int, paint func(column int, cell string) string) (lines []string) {
 	for _, row := range rows {
 		var b strings.Builder

@@ -22,9 +22,9 @@ import (
 // Programs are the file names of the client and of the service, in this order.
 var Programs = []string{"queuectl" + Extension, "queuectld" + Extension}
 
-// Install copies both programs into a directory, as a package does, and returns the path of the copied
-// queuectl. The parameter from is the path of the original queuectl. Install may replace earlier copies;
-// processes that run an earlier copy continue.
+// Install copies both programs into a directory, as a package does, and returns the path of the copied queuectl. The
+// first path is that of the original queuectl. Install may replace earlier copies; processes that run an earlier copy
+// continue.
 func Install(t testing.TB, from, dir string) string {
 	t.Helper()
 	for _, name := range Programs {
@@ -172,7 +172,7 @@ func (q *Queue) KillRunners() {
 	q.endRunners(Kill, 5*time.Second)
 }
 
-// endRunners calls the function end for each runner, and reports whether all runners ended in time.
+// endRunners calls end(pid) for each runner, and reports whether all runners ended in time.
 func (q *Queue) endRunners(end func(pid int), timeout time.Duration) bool {
 	for _, pid := range q.RunnerPids() {
 		end(pid)

@@ -45,7 +45,7 @@ func (q *Queue) CheckFinding(fault, check, wantText string, args ...string) {
 	q.Errorf("%s: doctor reports no such failure: %+v", fault, d)
 }
 
-// CheckHealthy checks that "queuectl doctor" reports no failure. The error begins with the parameter when.
+// CheckHealthy checks that "queuectl doctor" reports no failure. Its error begins with the given text.
 func (q *Queue) CheckHealthy(when string) {
 	q.Helper()
 	if d := q.Doctor("--verify"); d.Level == "failure" {
@@ -94,8 +94,8 @@ func (q *Queue) Events(args ...string) (list []Event) {
 	return list
 }
 
-// StartFollowing starts a command that keeps printing, and returns a scanner of its lines. The function end
-// kills the command. The end of the test kills it too.
+// StartFollowing starts a command that keeps printing, and returns a scanner of its lines. The caller can kill the
+// command with end(). The command is also killed when the test ends.
 func (q *Queue) StartFollowing(args ...string) (lines *bufio.Scanner, end func()) {
 	q.Helper()
 	cmd := q.Command(args...)
@@ -149,8 +149,7 @@ func (q *Queue) RunRefusedService(args ...string) Result {
 	return RunCommand(q, cmd)
 }
 
-// GatedJob returns the command of a job that prints its pid and then runs until the file with the path gate
-// exists.
+// GatedJob returns the command of a job that prints its pid and then runs until the given file exists.
 func GatedJob(gate string) string {
 	return "echo up; echo pid $$; while [ ! -e " + gate + " ]; do sleep 0.02; done; echo end of $$"
 }

@@ -44,7 +44,7 @@ const LedgerEntryBytes = 20 // size of one note in the ledger, in bytes
 // Rig is a queue whose jobs note their starts and ends in a file, the ledger; see rigScript.
 type Rig struct {
 	*Queue
-	Numbers []byte // content of the file of numbers
+	Numbers []byte // content of the file "numbers", parts of which the jobs print
 
 	Mu         sync.Mutex
 	AckedJobs  map[string]RigJob // acknowledged jobs, by tag; guarded by Mu

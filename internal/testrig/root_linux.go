@@ -34,8 +34,8 @@ func StartRooted(t *testing.T, settings, policy string) *Queue {
 	return q
 }
 
-// PrepareRooted creates the settings, the socket and the policy file for StartRooted, but starts nothing. The string in
-// rules is the path of the policy file.
+// PrepareRooted creates the settings, the socket and the policy file for StartRooted, but starts nothing. It also
+// returns the path of the policy file.
 func PrepareRooted(t *testing.T, settings, policy string) (q *Queue, rules string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root's runners; .ci/run runs it as root")

@@ -2,7 +2,7 @@ package zone
 
 import "time"
 
-// UnreadTZ returns false, because programs on Windows use the zone of the machine.
+// UnreadTZ returns false, because programs on Windows ignore TZ and use the zone of the machine.
 func UnreadTZ() (value string, unread bool) { return "", false }
 
 func machineZone() (*time.Location, error) { return time.Local, nil }

@@ -30,8 +30,7 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet, control.ConfigKeyParams{Key: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
-					// If the user typed an alias with another form of the value, the text has that form, but JSON does
-					// not.
+					// For an alias whose value has another form, text output has that form, but JSON output does not.
 					return a.Println(config.ValueForName(args[0], v.Value))
 				})
 		},

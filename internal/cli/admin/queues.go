@@ -159,8 +159,8 @@ func queueRmVerb(a command) *cobra.Command {
 	}
 }
 
-// applyToQueues calls the function do once for each named queue and prints the results. If all is true, it
-// makes a single call without a name.
+// applyToQueues makes one call of do for each named queue and prints the results. If all is true, it makes a single
+// call without a name.
 func (a command) applyToQueues(cmd *cobra.Command, names []string, all bool,
 	do cli.ClientMethod[string, control.QueueList]) error {
 	switch {

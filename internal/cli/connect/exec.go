@@ -46,8 +46,9 @@ func ClientPath() (string, error) {
 	return findProgram("queuectl", "../../bin")
 }
 
-// findProgram returns the path of one of the two programs. It looks in this program's directory, and then in the path
-// elsewhere, which is relative to that directory. The program must belong to root or to the owner of this program.
+// findProgram returns the path of one of the two programs. It looks in this program's directory, and then in the
+// given one, whose path is relative to that directory. The program must belong to root or to the owner of this
+// program.
 func findProgram(name, elsewhere string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {

@@ -106,7 +106,7 @@ func (f *Finder) targetOfSocketFlag() (Target, error) {
 // startCommand is the command that starts the user's own service.
 const startCommand = "queuectl service start"
 
-// targetInDir returns the service whose files are all in dir. The parameter given is dir as the user wrote it.
+// targetInDir returns the service whose files are all in dir. The second path is dir as the user wrote it.
 func targetInDir(dir, given string) Target {
 	paths := config.PathsIn(dir)
 	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {

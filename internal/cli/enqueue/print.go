@@ -21,15 +21,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WarnExpired warns that a job will not run because it has expired. It does nothing if unsaid is false, because another
-// message already says so.
+// WarnExpired warns that a job will not run because it has expired. unsaid is false if another message already says
+// so. WarnExpired then prints nothing.
 func WarnExpired(o *term.Output, s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && present.HasExpired(s.ExpiresAt, now) {
 		o.Say("warning: the job %s; to run it, set a later --expires-at", present.ExpiryText(s.ExpiresAt.Time(), now))
 	}
 }
 
-// PrintRemarks prints the service's remarks about a new job. The parameter unsaid is as for WarnExpired.
+// PrintRemarks prints the service's remarks about a new job. For unsaid, see WarnExpired.
 func PrintRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, got *control.EnqueueResult, unsaid bool) {
 	WarnUnenforced(o, got.UnenforcedLimits)
 	PrintNewQueues(o, got.NewQueues)

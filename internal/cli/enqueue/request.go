@@ -92,8 +92,8 @@ func (f *callerFields) load(noCwd bool) error {
 	return nil
 }
 
-// addAnswer merges the answer to one request of a batch, got, into the answers to earlier requests, all. The list lines
-// contains the line number of each job of the request.
+// addAnswer adds the answer to one request of a batch (got) to the answers to earlier requests (all). lines contains
+// the line number of each job of the request.
 func addAnswer(all, got *control.EnqueueBatchResult, lines []int) {
 	for _, at := range got.FoundIndexes {
 		if at < len(lines) {

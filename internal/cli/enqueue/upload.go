@@ -112,8 +112,8 @@ func (u *Upload) putDelayed() error {
 	return nil
 }
 
-// addToRequest adds a job to the next request. If that request is full, addToRequest first sends it. The
-// function ready selects the jobs of the full request that can be sent.
+// addToRequest adds a job to the next request. If that request is full, addToRequest first passes its jobs to the
+// function ready, and sends those that can be sent: the jobs that ready returns.
 func (u *Upload) addToRequest(j pendingJob, ready func([]pendingJob) []pendingJob) error {
 	maxJobs, maxBytes := maxRequestJobs, maxRequestBytes
 	if u.Key != "" { // with a key, one request contains all jobs, because only a single request is safe to repeat

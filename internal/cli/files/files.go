@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Open opens a file for reading. The parameter prefix is the flag or command that named the file.
+// Open opens a file for reading. Its errors begin with prefix, the flag or command that named the file.
 func Open(prefix, path string) (*os.File, error) {
 	if err := CheckReadable(prefix, path); err != nil {
 		return nil, err

@@ -3,7 +3,7 @@ package files
 // mkdirCommand is the command that creates a directory.
 const mkdirCommand = "mkdir"
 
-// CallerUmask returns no umask, since Windows has none.
+// CallerUmask returns no umask, because Windows has none.
 func CallerUmask() (int, bool) { return 0, false }
 
 // RestrictUmask does nothing, because on Windows files inherit the rights of their directory.

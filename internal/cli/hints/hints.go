@@ -119,9 +119,8 @@ const PlainSettings = "workers timeout jitter priority shell scheduling aging re
 //go:embed flags.txt
 var flagTables string
 
-// ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that got the flag.
-// The parameter asks is true if this command has the flag --yes. Only "queuectl kill" has hints for flags like -9 and
-// -HUP.
+// ForFlags returns a table for Lookup, with hints about flags of other programs. verb is the command that got the
+// flag. asks says whether this command has the flag --yes. Only "queuectl kill" has hints for flags like -9 and -HUP.
 func ForFlags(verb string, asks bool) (hints string) {
 	for _, table := range strings.Split(flagTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")
@@ -141,7 +140,7 @@ func ForFlags(verb string, asks bool) (hints string) {
 func SimilarWordHint(word string, known []string, fallback string) string {
 	const shortest, maxMistakes = 4, 2 // minimum number of letters of an abbreviation, and maximum number of mistakes
 	typed := strings.TrimLeft(word, "-")
-	// The list candidates contains the known words that may be meant, and the list full those that begin with the typed
+	// The variable candidates lists the known words that may be meant, and full lists those that begin with the typed
 	// word. Both omit the dashes. All known words begin with the same number of dashes.
 	var candidates, full []string
 	dashes := ""

@@ -132,7 +132,7 @@ func FlagsByField(cmd *cobra.Command) map[string]string {
 	return byField(cmd.Flags().Visit)
 }
 
-// byField maps fields to the flags that the function visit enumerates.
+// byField maps fields to flags. visit(f) calls f for each flag.
 func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
 	visit(func(f *pflag.Flag) { // visit passes the flags in the order of their names

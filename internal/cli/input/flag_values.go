@@ -73,7 +73,7 @@ func (v textValue) Set(text string) error {
 	return nil
 }
 
-// DurationVar adds a flag with a duration, which it passes to the function take.
+// DurationVar adds a flag for a duration. When the flag is parsed, it calls take(d) with the duration.
 func DurationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	f.Func(name, doc, func(text string) error {
 		d, err := when.ParseDuration(text)

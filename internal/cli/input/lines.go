@@ -16,8 +16,8 @@ import (
 // This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file.
 // The package enqueue sends the jobs in requests of bounded size, as one batch.
 
-// eachJob reads a JSON array or JSON lines. For every job, it calls the function each with the job and the number of
-// its first line. The longest job bounds its memory use.
+// eachJob reads a JSON array or JSON lines. It calls each(raw, line) for every job, where line is the number of the
+// job's first line. The longest job bounds its memory use.
 func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
@@ -43,7 +43,7 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	}
 }
 
-// eachText calls the function each for every line that is not empty. delimiter is the byte that ends a line.
+// eachText calls each(raw, line) for every line that is not empty. delimiter is the byte that ends a line.
 func eachText(r io.Reader, delimiter byte, each func(raw []byte, line int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
@@ -66,8 +66,8 @@ func skipByteOrderMark(r io.Reader) (*bufio.Reader, error) {
 	return in, nil
 }
 
-// eachLine calls the function each for every line that is not empty. line is the number of the first line, and
-// delimiter is the byte that ends a line.
+// eachLine calls each for every line that is not empty, with the line and its number. The parameter line is the
+// number of the first line, and delimiter is the byte that ends a line.
 func eachLine(in *bufio.Reader, line int, delimiter byte, each func([]byte, int) error) error {
 	for ; ; line++ {
 		var raw []byte
@@ -100,8 +100,8 @@ func eachLine(in *bufio.Reader, line int, delimiter byte, each func([]byte, int)
 	}
 }
 
-// eachElement calls the function each for every element of a JSON array. The caller has already read the
-// array's [. line is the number of the current line.
+// eachElement calls each for every element of a JSON array, with the element and the number of its line. The caller
+// has already read the array's [. line is the number of the current line.
 func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLine: line}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))

@@ -68,8 +68,8 @@ func (n NamedFiles) Warn(o *term.Output, cmd *cobra.Command, s *queue.Spec) {
 	}
 }
 
-// warnOfFault checks a file with the function faultOf, and prints the fault as a warning. It does nothing if
-// the file was checked before. faultOf returns "" for a file without a fault.
+// warnOfFault calls faultOf(path) to check a file, and prints the fault as a warning. It does nothing if the file was
+// checked before. faultOf returns "" for a file without a fault.
 func (n NamedFiles) warnOfFault(o *term.Output, cmd *cobra.Command, field, path string,
 	faultOf func(path string) string) {
 	file := namedFile{field, path}

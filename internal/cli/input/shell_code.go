@@ -72,8 +72,8 @@ func placeholderInCode(program []string) (shell, place, form string) {
 	return "", "", ""
 }
 
-// interpreterCode returns the words that an interpreter runs as code. words are those after the interpreter's name. The
-// parameters option and rest are fields of the table interpreters.
+// interpreterCode returns the words that an interpreter runs as code. words are those after the interpreter's name.
+// The parameters option and rest are those fields of the interpreter's row in interpreters.
 func interpreterCode(words []string, option string, rest bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {

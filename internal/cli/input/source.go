@@ -60,8 +60,8 @@ func (src *Source) given() (list []givenSource) {
 	return list
 }
 
-// ParseArgs parses the arguments of the command and checks that they fit the flags. The job's program follows
-// --, and its arguments follow each :::. dash is the index of --, or -1.
+// ParseArgs parses the arguments of the command and checks that they fit the flags. The job's program follows --, and
+// its arguments follow each :::. dash is the number of arguments before --, or -1 without --.
 func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, dash int) error {
 	if err := rejectForeignSources(verb, args, dash); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (src *Source) Open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// EachJob calls the function each for every job, with the job's text and line number. The text is JSON, a shell
+// EachJob calls each(raw, line) for every job, with the job's text and line number. The text is JSON, a shell
 // command, or arguments separated by NUL. During the call, src.number is the number of the job.
 func (src *Source) EachJob(in io.Reader, each func(raw []byte, line int) error) error {
 	src.number = 0

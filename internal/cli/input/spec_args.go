@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ParseSpecArgs parses the arguments of a command into s. dash is the index of --, or -1. If an argument is a
-// JSON array, ParseSpecArgs returns its elements, each of which should be a job.
+// ParseSpecArgs parses the arguments of a command into s. dash is the number of arguments before --, or -1 without
+// --. If an argument is a JSON array, ParseSpecArgs returns its elements, each of which should be a job.
 func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, dash int) ([]json.RawMessage, error) {
 	given := len(s.GivenFields()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {

@@ -24,9 +24,9 @@ func (src *Source) IsTOML() bool { return filepath.Ext(src.File) == tomlExtensio
 // outside the table apply to all jobs.
 const jobsTable = "jobs"
 
-// EachTOMLJob calls the function each for every job in a TOML file. It passes the job as JSON and the number of
-// the job's first line, or 0 if the line is unknown. Jobs with a known line are in the order of the file. parse
-// parses the text of the file. name is the file's name in errors.
+// EachTOMLJob calls each(raw, line) for every job in a TOML file. raw is the job as JSON. line is the number of the
+// job's first line, or 0 if it is unknown. Jobs with a known line are in the order of the file. parse parses the text
+// of the file. name is the file's name in errors.
 func EachTOMLJob(
 	parse func(name string, text []byte) (map[string]any, error), name string, in io.Reader,
 	each func(raw []byte, line int) error,

@@ -195,8 +195,7 @@ func (f *runFollower) printEvent(ctx context.Context, e *control.Event) error {
 	return f.a.PrintOutput(ctx, f.c, control.Logs{ID: control.JobID(e.ID), Attempt: e.Attempt}, nil)
 }
 
-// printSummary prints how many jobs are in each state. The parameter ended is the number of ended jobs, including those
-// of earlier runs.
+// printSummary prints how many jobs are in each state. The given number of ended jobs includes those of earlier runs.
 func (f *runFollower) printSummary(ctx context.Context, ended int64) error {
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)

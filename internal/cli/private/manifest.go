@@ -78,8 +78,8 @@ func (a *runManifest) source() string {
 	return "--arg-file or :::"
 }
 
-// describeChanges describes how the manifest in the parameter now differs from this one. It names the flag that sets
-// each difference.
+// describeChanges describes how the manifest of a later run differs from this one. It names the flag that sets each
+// difference.
 func (a *runManifest) describeChanges(now *runManifest) (list []string) {
 	if a.Source != now.Source {
 		list = append(list, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s", a.source(),

@@ -173,13 +173,13 @@ func (p *privateJobs) isEmptyList(in *bufio.Reader) bool {
 	}
 }
 
-// serve starts a service without workers in this process. The caller ends the service with stop, and receives
-// its error from ended. If a signal arrives before the service is ready, stop is nil.
+// serve starts a service without workers in this process. A call of stop() ends the service. When the service ends,
+// its error is sent to the channel. If a signal arrives before the service is ready, stop is nil.
 func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func(), ended <-chan error, err error) {
 	ready := make(chan struct{})
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
-	// This goroutine ends when stop is called.
+	// This goroutine ends when the service ends. A call of cancel ends the service.
 	go func() { done <- a.Program.ServePrivate(run, a, func() { close(ready) }) }()
 	select {
 	case <-ready:
@@ -194,8 +194,8 @@ func serve(ctx context.Context, a *cli.App, signals <-chan os.Signal) (stop func
 	}
 }
 
-// run stores the jobs that are not in the queue yet, starts all jobs and follows them. When the context storing ends,
-// run stores no more jobs.
+// run stores the jobs that are not in the queue yet, starts all jobs and follows them. It stores jobs only until the
+// second context ends.
 func (p *privateJobs) run(ctx, storing context.Context, count int) error {
 	if err := p.loadStored(storing); err != nil {
 		return err

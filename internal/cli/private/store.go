@@ -113,8 +113,8 @@ func (p *privateJobs) storedCommand(id string) string {
 	return fmt.Sprintf("%q", shortLine(present.JobTitle(&j.Job)))
 }
 
-// changedLineText describes how a line differs from the job that an earlier run stored for it. The parameter was is the
-// id of that job.
+// changedLineText describes how a line differs from the job that an earlier run stored for it. It gets the id of that
+// job.
 func (p *privateJobs) changedLineText(line int, was string, now *queue.Spec) string {
 	stored := p.storedCommand(was)
 	current := fmt.Sprintf("%q", shortLine(queue.CommandText(queue.ValueOr(now.Command, ""), now.Argv)))

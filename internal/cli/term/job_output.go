@@ -48,8 +48,7 @@ type TTYOutput struct {
 	lastText string // the unfinished line as displayed
 }
 
-// Next processes the next piece of the output and returns what to print. The function safe escapes text for the
-// output file.
+// Next processes the next piece of the output and returns what to print. safe(text) escapes text for the output file.
 func (t *TTYOutput) Next(text string, safe func(string) string) string {
 	lines := t.Renderer.Write(text)
 	if !t.Live {

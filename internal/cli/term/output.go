@@ -93,8 +93,8 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	return o.PrintInfo(format, args...)
 }
 
-// WhileOutputRead calls the function do. It cancels the function's context when no process reads standard
-// output any more. Otherwise a function that seldom prints would notice the closed pipe only at its next write.
+// WhileOutputRead calls do(ctx). It cancels that context when no process reads standard output any more. Otherwise a
+// function that seldom prints would notice the closed pipe only at its next write.
 func (o *Output) WhileOutputRead(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// PrintTableOrIDs prints a table. The function row returns one of the rowCount rows, which begins with a name.
-// With --quiet, PrintTableOrIDs prints only the names. Without rows, it prints the text empty.
+// PrintTableOrIDs prints a table with rowCount rows. row(i) returns a row, which begins with a name. With --quiet,
+// PrintTableOrIDs prints only the names. If rowCount is 0, it prints the given text.
 func (o *Output) PrintTableOrIDs(rowCount int, empty string, head []string, row func(i int) []string) (err error) {
 	rows := make([][]string, rowCount)
 	for i := range rows {
@@ -49,7 +49,7 @@ func (o *Output) PrintTable(head []string, rows [][]string) error {
 	return o.PrintPaintedTable(head, rows, func(_ int, cell string) string { return cell })
 }
 
-// PrintPaintedTable prints a table like PrintTable. The function paint colours a cell after it was cut.
+// PrintPaintedTable prints a table like PrintTable. paint(column, cell) colours a cell that was already cut.
 func (o *Output) PrintPaintedTable(head []string, rows [][]string, paint func(column int,
 	cell string) string) (err error) {
 	limit := TerminalColumns(o.Stdout)

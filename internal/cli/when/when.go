@@ -1,6 +1,6 @@
 // Package when parses times and durations as people write them: "tomorrow 3am", "2 hours ago".
 //
-// Start with Parse and ParseDuration.
+// Start with ParseTime and ParseDuration.
 package when
 
 import (
@@ -24,8 +24,8 @@ const (
 	Backward                  // the text means the previous such time
 )
 
-// ParseTime parses a time as people write it, in the zone of now unless the text names another zone. The parameter
-// open says which time an incomplete text means.
+// ParseTime parses a time as people write it, in the zone of now unless the text names another zone. If the text is
+// incomplete, like 15:04, open selects the next or the previous such time.
 //
 // It accepts RFC 3339, a date, a day, a time of day, and a day and a time in either order
 // (2026-03-01 15:04, noon tomorrow, 0930 UTC Nov 30). It also accepts a duration after one of these
@@ -50,8 +50,8 @@ func ParseTime(text string, now time.Time, open direction) (time.Time, error) {
 	return time.Time{}, notATimeError(text, open)
 }
 
-// notATimeError returns the error for a text that is not a time. The parameter open chooses the direction of
-// its examples.
+// notATimeError returns the error for a text that is not a time. If open is Backward, the examples in it are past
+// times.
 func notATimeError(text string, open direction) error {
 	if open == Backward {
 		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or "+
@@ -182,8 +182,8 @@ func parseRelativeTime(words []string, now time.Time, open direction) (time.Time
 	return s.addTo(t, 1), err == nil
 }
 
-// namedDay is a day as people write it. Some days recur: friday recurs every repeatDays days, and Nov 30 recurs
-// every repeatYears years. For any other day both are 0.
+// namedDay is a day as people write it. Some days recur: friday recurs every repeatDays days, and Nov 30 recurs every
+// repeatYears years. For a day that does not recur, both are 0.
 type namedDay struct {
 	year        int
 	month       time.Month
@@ -200,7 +200,7 @@ func dayOf(t time.Time) namedDay { return namedDay{year: t.Year(), month: t.Mont
 // occur for eight years, as from 2096 to 2104.
 const maxLeapYears = 8
 
-// parseDayAndTime parses a day, a time of day, or both in either order. The parameter open is as for Parse.
+// parseDayAndTime parses a day, a time of day, or both in either order. For open, see ParseTime.
 func parseDayAndTime(words []string, now time.Time, open direction) (time.Time, bool) {
 	today := dayOf(now)
 	if clock, ok := parseTimeOfDay(words); ok {
@@ -241,8 +241,8 @@ func looksLikeYear(word string) bool {
 // tonightTime is the time of day that the word "tonight" means if no time of day follows it.
 const tonightTime = 20 * time.Hour
 
-// removeWordAt removes the word at index i if it equals little, for example the optional word "at". It never
-// removes the only word.
+// removeWordAt removes the word at index i if it is the given one, such as the optional word "at". It never removes
+// the only word.
 func removeWordAt(little string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == little {
 		return slices.Delete(slices.Clone(words), i, i+1)
@@ -250,8 +250,8 @@ func removeWordAt(little string, words []string, i int) []string {
 	return words
 }
 
-// timeAt returns the time on a day at which the time of day is that of clock. For a recurring day, it returns the next
-// or the previous such time, depending on open.
+// timeAt returns the time on a day at which the time of day is that of clock. For a recurring day, open selects the
+// next or the previous such time.
 func (d namedDay) timeAt(clock, now time.Time, open direction) (time.Time, bool) {
 	step := 1
 	if open == Backward {
@@ -336,7 +336,7 @@ func parseDate(word string) (time.Time, bool) {
 func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
 	text := words[0] + " " + strings.TrimSuffix(words[1], ",")
 	for _, layout := range []string{"Jan 2", "January 2", "2 Jan", "2 January"} {
-		// Parse the year separately. If the layout contained it, Parse would reject Feb 29 2027, and the caller
+		// Parse the year separately. If the layout contained it, time.Parse would reject Feb 29 2027, and the caller
 		// would take 2027 for a time of day.
 		t, err := time.Parse(layout, text)
 		switch {

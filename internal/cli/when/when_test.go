@@ -69,8 +69,8 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 	}
 }
 
-// Parse accepts the forms of at(1): those in its man page, in the examples of POSIX, and similar ones. It
-// rejects a bare hour and a date of digits only, because other programs interpret these differently.
+// ParseTime accepts the forms of at(1): those in its man page, in the examples of POSIX, and similar ones. It rejects
+// a bare hour and a date of digits only, because other programs interpret these differently.
 func TestTimesParseLikeAt(t *testing.T) {
 	// This day is a Tuesday.
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600))
@@ -130,8 +130,8 @@ func TestTimesParseLikeAt(t *testing.T) {
 	}
 }
 
-// If a clock change skips a time, Parse returns the first instant after the change. If a time occurs twice,
-// Parse returns the first occurrence. The table of schedules in the guide says the same.
+// If a clock change skips a time, ParseTime returns the first instant after the change. If a time occurs twice, it
+// returns the first occurrence. The table of schedules in the guide says the same.
 func TestTimesInClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, now, text, want string }{
 		{"America/New_York", "2027-03-13T12:00:00Z", "2027-03-14 02:30", "2027-03-14T03:00:00-04:00"},
@@ -212,7 +212,7 @@ func TestDurationsInWords(t *testing.T) {
 	}
 }
 
-// Parse and ParseDuration accept every form of times and durations in the reference.
+// ParseTime and ParseDuration accept every form of times and durations in the reference.
 func TestTimesAndDurationsOfTheReference(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference.md"))
 	if err != nil {

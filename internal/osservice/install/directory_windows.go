@@ -116,8 +116,8 @@ func restrictDir(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) erro
 	return nil
 }
 
-// checkTrustedOwner returns an error unless the owner is the system, the administrators, this process's
-// user or the service's account. The parameter what names the file or directory in the error.
+// checkTrustedOwner returns an error unless the owner is the system, the administrators, this process's user or the
+// service's account. Its error begins with the given text, which names the file or directory.
 func checkTrustedOwner(what string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, ownerErr := sd.Owner()
 	me, meErr := windows.GetCurrentProcessToken().GetTokenUser()

@@ -57,7 +57,7 @@ func (o Options) checkAllowed(verb string, root bool) error {
 	return queue.Errorf(queue.CodeDenied, adminOnlyMessage, verb)
 }
 
-// runIfAllowed calls the function do if the service is registered and the caller may control it.
+// runIfAllowed calls do() if the service is registered and the caller may control it.
 func (o Options) runIfAllowed(verb string, root, registered bool, do func() error) error {
 	if !registered {
 		return o.NotRegisteredError()

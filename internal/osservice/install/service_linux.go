@@ -24,8 +24,8 @@ const (
 	webUnit  = Name + "-web.socket"
 )
 
-// units lists the units of a service. The system's and a user's have the same units. The last two are socketUnits.
-// sliceUnits lists two slices: the first contains every runner, and the second contains the first.
+// units lists the units of a service. The system's service and a user's own service have the same units. The last two
+// are socketUnits. sliceUnits lists two slices: the first contains every runner, and the second contains the first.
 var (
 	units       = []string{mainUnit, Name + "-runner@.service", Name + ".socket", Name + "-runner.socket"}
 	socketUnits = units[2:]
@@ -319,7 +319,7 @@ func (s *Service) control(verb string) error { return s.systemctl(verb, mainUnit
 
 // IsRunning reports whether the service runs or is starting.
 func (s *Service) IsRunning() bool {
-	// Ignore an error, because the exit status is 0 only if the service is active.
+	// Ignore an error: for every state except active, systemctl prints the state, but exits with a failure.
 	state, _ := exec.Command("systemctl", s.systemctlArgs("is-active", mainUnit)...).Output()
 	return slices.Contains([]string{"active", "activating"}, strings.TrimSpace(string(state)))
 }
@@ -369,7 +369,7 @@ const copyAdvice = "copy both programs first: install %[1]s/queuectl %[1]s/queue
 // parent directories.
 func trustAdvice(program, path string, owner uint32, mode os.FileMode) string {
 	switch {
-	case owner == 0 && mode.Perm()&0o002 == 0: // for example /usr/local/bin in older versions of Debian
+	case owner == 0 && mode.Perm()&0o002 == 0: // only a group may write, as in older Debian's /usr/local/bin
 		return "run: chmod g-w " + path
 	case filepath.Dir(program) == "/usr/local/bin":
 		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", path)

@@ -53,7 +53,7 @@ func (m *machine) files(t *testing.T) (list []string) {
 	return list
 }
 
-// expect fails the test if two lists differ. The text what names them in the error.
+// expect fails the test if two lists differ. Its error begins with the given text.
 func expect(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {

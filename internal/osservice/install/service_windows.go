@@ -348,7 +348,7 @@ func (s *Service) stop() error {
 	return s.waitForState(svc.Stopped)
 }
 
-// act calls the function do if the service is registered and the caller may control it.
+// act calls do() if the service is registered and the caller may control it.
 func (s *Service) act(verb string, do func() error) error {
 	return s.Options.runIfAllowed(verb, s.elevated, s.IsRegistered(), do)
 }
@@ -360,8 +360,8 @@ const (
 	stallTimeout = 60 * time.Second
 )
 
-// waitForState waits until the service is in the state want. If a service that should run has stopped,
-// waitForState returns the reason.
+// waitForState waits until the service is in the wanted state. If a service that should run has stopped, waitForState
+// returns the reason.
 func (s *Service) waitForState(want svc.State) error {
 	e, err := s.open()
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// expect fails the test if two lists differ. The text what names them in the error.
+// expect fails the test if two lists differ. Its error begins with the given text.
 func expect(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
