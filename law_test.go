@@ -19,7 +19,7 @@ const module = "github.com/queuectl/queuectl/"
 
 // law lists the packages of this module that each package may import. Tests may also import store/storetest and
 // packages below it, store/memstore, internal/skip, and the packages in testLaw. The tests in the directory
-// test may also import internal/testrig.
+// test/ may also import internal/testrig.
 var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/atomicfile": {},
@@ -188,12 +188,12 @@ var testLaw = map[string][]string{
 	"service/handlers":   {"store/sqlite", "runner/launcher", "control/socket", "internal/accounts"}, // the tests serve a queue in SQLite
 	"bench":              {"store", "store/sqlite"},                                                  // the tests fill the tables directly
 	"bench/postgres":     {"store", "store/postgres"},                                                // the benchmark measures these packages
-	"control":            {"internal/accounts", "internal/pipe"},                                     // the tests compare a client with this process
+	"control":            {"internal/accounts", "internal/pipe"},                                     // the tests check the client's identity
 	"internal/cli/admin": {"internal/cli/help"},                                                      // the tests check the help of every command
 	// The tests of the engine use both databases, and move queues between them.
 	"store/engine": {"store/integrity", "store/move", "store/pgdb", "store/postgres", "store/sqlite"},
 	"store/reads":  {"store/sqlite", "store/sqlitedb"}, // the tests look up jobs in damaged files
-	"store/sqlite": {"store/reads"},                    // the tests read slowly
+	"store/sqlite": {"store/reads"},                    // the tests run slow readers
 }
 
 // On Windows, the kernel writes into a windows.Overlapped until the operation that uses it has ended. Until

@@ -24,7 +24,7 @@ var sizeLimits = map[string]int{
 	"function":  70,   // lines of product code, including comments inside the function
 	"package":   7000, // lines of product code
 	"file":      500,  // lines
-	"columns":   120,  // of a line, with a tab as one; the table contains the number of longer lines per file
+	"columns":   120,  // in a line, with a tab as one; the table contains the number of wider lines of each file
 }
 
 // plainRecords contains structs that may have any number of fields, because they list the settings or the data
@@ -158,7 +158,7 @@ func measureSizes(t *testing.T) map[string]int {
 }
 
 // countMethods returns the number of methods of an interface, including those of embedded
-// interfaces of this module. The parameter name is the directory and the name of the interface.
+// interfaces of this module. The interface is named with its directory, such as "store.Store".
 func countMethods(all map[string]*ast.InterfaceType, name string) (n int) {
 	declared := all[name]
 	if declared == nil {

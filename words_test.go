@@ -116,7 +116,7 @@ func TestCodeAvoidsPhrases(t *testing.T) {
 // camelCase matches the boundary between two words of an identifier.
 var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-// checkPhraseRate fails the test if more than allowed phrases occur in 1,000 words.
+// checkPhraseRate fails the test if more avoided phrases than allowed occur in 1,000 words.
 func checkPhraseRate(t *testing.T, words int, hits []string, allowed float64) {
 	t.Helper()
 	if words < 1000 {

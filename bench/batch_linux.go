@@ -57,8 +57,8 @@ func (b *bench) measureBatch(s *service) error {
 	return nil
 }
 
-// writeJobs writes a file of n jobs, one per line. Each id contains the number file, so that no two files contain
-// the same id.
+// writeJobs writes a file of n jobs, one per line. Each id contains the number of the file, so that no two files
+// contain the same id.
 func writeJobs(path string, file, n int) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -85,7 +85,7 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// enqueueWhile calls the function do. Until do returns, a client enqueues jobs, one request at a time.
+// enqueueWhile calls a function. Until the function returns, a client enqueues jobs, one request at a time.
 // enqueueWhile returns the results of this client.
 func (s *service) enqueueWhile(do func() error) (throughput, error) {
 	l, err := s.dial()

@@ -31,9 +31,8 @@ func (b *bench) measureDepth(short *service) (err error) {
 	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting jobs", waiting))
 }
 
-// compare measures how much slower an enqueue and a claim are in the second queue than in the first. The
-// parameter ended contains, for each queue, the number of jobs that have already ended. full describes the
-// second queue in the report.
+// compare measures how much slower an enqueue and a claim are in the second queue than in the first. For each
+// queue, ended contains the number of jobs that have already ended. full describes the second queue in the report.
 func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	var asks, drains [2][]float64
 	for range b.pairs {
@@ -83,9 +82,9 @@ func (s *service) enqueueMany(n int) (waits []float64, err error) {
 	return waits, nil
 }
 
-// drainUntil lets two workers run jobs until *ended jobs of the queue have ended. It returns the service's CPU
-// time, in seconds, per job that ended during the call. It sets *ended to the actual number of ended jobs,
-// which may be slightly higher.
+// drainUntil lets two workers run jobs until the queue has as many ended jobs as *ended says. It returns the
+// service's CPU time, in seconds, per job that ended during the call. It sets *ended to the actual number of
+// ended jobs, which may be slightly higher.
 func (s *service) drainUntil(ended *int) (float64, error) {
 	before, err := s.cost()
 	if err != nil {

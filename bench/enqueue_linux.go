@@ -77,7 +77,7 @@ func (t *throughput) String() string {
 	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(t.rates)), ms(median(t.waits)), ms(quantile(t.waits, 0.99)))
 }
 
-// enqueueConcurrently lets a number of clients enqueue for the duration span. Each client has its own connection
+// enqueueConcurrently lets a number of clients enqueue for the given time. Each client has its own connection
 // and sends one request at a time. The result contains the results of all clients.
 func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughput, error) {
 	lines := make([]*clientConn, clients)
@@ -107,7 +107,7 @@ func (s *service) enqueueConcurrently(clients int, span time.Duration) (throughp
 	return c, errors.Join(failed...)
 }
 
-// repeat calls the function do repeatedly until the time end. It returns the duration of each call, in seconds.
+// repeat calls a function repeatedly until the given time. It returns the duration of each call, in seconds.
 func repeat(end time.Time, do func() error) (waits []float64, err error) {
 	for now := time.Now(); now.Before(end); {
 		if err := do(); err != nil {
@@ -135,7 +135,7 @@ func (s *service) batch(n int) (throughput, error) {
 	return throughput{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }
 
-// syncFor repeatedly writes a page to a file and syncs the file, for the duration span.
+// syncFor repeatedly writes a page to a file and syncs the file, for the given time.
 func (b *bench) syncFor(span time.Duration) (throughput, error) {
 	write, done, err := b.syncer()
 	if err != nil {
@@ -147,9 +147,9 @@ func (b *bench) syncFor(span time.Duration) (throughput, error) {
 		errors.Join(err, done())
 }
 
-// syncer creates a file. Each call of the function write writes the next page of the file and syncs the file.
-// After the last page, write starts again with the first. So the file needs no new blocks, like a WAL that has
-// reached its full size. done closes the file.
+// syncer creates a file and returns two functions. The first function writes the next page of the file and syncs
+// the file. After the last page, it continues with the first page. So the file needs no new blocks, like a WAL that
+// has reached its full size. The second function closes the file.
 func (b *bench) syncer() (write, done func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))

@@ -97,8 +97,8 @@ func (b *bench) setDefaults() {
 // smokeShare is the factor by which -smoke measures fewer items than -quick.
 const smokeShare = 20
 
-// size returns how many items to measure: whole by default, short with -quick, and even fewer with -smoke (see
-// smokeShare).
+// size chooses how many items to measure: the first number by default, the second with -quick, and even fewer with
+// -smoke (see smokeShare).
 func (b *bench) size(whole, short int) int {
 	if b.smoke {
 		return max(1, short/smokeShare)

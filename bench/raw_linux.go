@@ -103,7 +103,7 @@ func (r *rawQueue) commit(n int) error {
 	return err
 }
 
-// enqueueFor stores jobs for the duration span, each with its own commit.
+// enqueueFor stores jobs for the given time, each with its own commit.
 func (r *rawQueue) enqueueFor(span time.Duration) (throughput, error) {
 	began := time.Now()
 	waits, err := repeat(began.Add(span), func() error { return r.commit(1) })

@@ -30,7 +30,7 @@ func (r *report) add(what, queuectl, limit, ratio string) {
 	r.rows = append(r.rows, row{what: what, queuectl: queuectl, limit: limit, ratio: ratio})
 }
 
-// judge adds a row with a target. The parameter met says whether the target was met.
+// judge adds a row with a target, and with the verdict whether the target was met.
 func (r *report) judge(w row, met bool) {
 	w.verdict = "ok"
 	if !met {

@@ -10,7 +10,7 @@ import (
 // These constants are the targets and settings for the screen that queuectl prints without a command.
 const (
 	maxScreenTime = 15 * time.Millisecond // maximum time of one process that prints the screen
-	// maxScreenRatio is the maximum ratio of the time with a full queue to that with jobs for one screen.
+	// maxScreenRatio is the maximum ratio of the time for a full queue to that for a queue that fits on one screen.
 	maxScreenRatio = 1.2
 	screenful      = 100 // number of jobs that fit on one screen
 )

@@ -46,7 +46,7 @@ func (b *bench) serve() (*service, error) {
 	return b.serveIn(dir)
 }
 
-// withFreshService returns a function that starts a service, calls measure with it, and discards the service.
+// withFreshService returns a function that starts a service, passes it to measure, and discards it.
 func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
 		s, err := b.serve()

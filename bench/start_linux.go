@@ -174,7 +174,7 @@ func (s *service) enqueueOne() error {
 }
 
 // startPueue starts the daemon of pueue, paused and with its own directory. It returns the command that adds a job,
-// or nil if pueue is not installed. The function end ends the daemon.
+// or nil if pueue is not installed. The returned function ends the daemon.
 func (b *bench) startPueue() (add []string, end func(), err error) {
 	bin, notHere := exec.LookPath("pueue")
 	daemon, err := exec.LookPath("pueued")

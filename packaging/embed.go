@@ -4,8 +4,8 @@ package packaging
 
 import "embed"
 
-// Files contains the systemd units, accounts, directories and initial settings. The directory user contains the
-// units for a user's own service. The directory windows contains the initial settings for Windows. The file
+// Files contains the systemd units, accounts, directories and initial settings. The directory user/ contains the
+// units for a user's own service. The directory windows/ contains the initial settings for Windows. The file
 // launchd.plist is for launchd. In the files, @NAME@ is a placeholder for a value that differs between machines. The
 // paths of the programs are /usr/bin/queuectl and /usr/libexec/queuectl/queuectld.
 //

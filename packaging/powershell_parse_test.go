@@ -92,8 +92,8 @@ func (l *psLexer) add(kind psKind, n int) {
 	l.spaced = false
 }
 
-// run adds tokens until the end of the script. If the parameter open is not 0, run stops when the number of unclosed
-// openers falls below open.
+// run adds tokens until the end of the script. With open > 0, it also stops when fewer openers than this number are
+// unclosed.
 func (l *psLexer) run(open int) {
 	for l.pos < len(l.text) {
 		l.next()

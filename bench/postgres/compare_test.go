@@ -21,7 +21,7 @@ import (
 // a process that takes jobs from the queue.
 type program struct {
 	name string
-	node []string // command of a node; nil means this test program with name as its role
+	node []string // command of a node; nil means this test program with the name as its role
 	fill []string
 }
 
@@ -284,7 +284,7 @@ func TestWakeUp(t *testing.T) {
 			}
 			begun <- time.Now()
 		}()
-		// Now node b waits for a job, and both nodes know all earlier changes.
+		// After this pause, node b waits for a job, and both nodes know all earlier changes.
 		time.Sleep(20 * time.Millisecond)
 		before := time.Now()
 		if err := enqueue(t.Context(), a, 1); err != nil {

@@ -67,7 +67,7 @@ func printProgress(done *atomic.Int64) {
 	}
 }
 
-// size returns the number of jobs to enqueue, which a filling process gets in nameVariable.
+// size returns the number of jobs to enqueue. A process that fills the queue gets it in nameVariable.
 func size() int {
 	n, _ := strconv.Atoi(os.Getenv(nameVariable))
 	return n
@@ -77,7 +77,7 @@ func size() int {
 // the same number, and nodes of River twice as many.
 var block = numberFromEnv(blockVariable, 1000)
 
-// open opens the queue as the node with a name.
+// open opens the queue as a node with the given name.
 func open(ctx context.Context, url, name string) (*postgres.Store, error) {
 	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.Order{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: postgres.NodeConfig{Name: name, DirID: name, LeaseDuration: time.Hour}})
@@ -149,7 +149,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// drain claims jobs and ends them until done, the number of ended jobs, is total.
+// drain claims jobs and ends them, and counts them in done. It returns when the number has reached total.
 func drain(ctx context.Context, s *postgres.Store, done *atomic.Int64, total int) error {
 	report, left := store.Report{}, total
 	for {

@@ -146,8 +146,8 @@ func stopRunners(unit string) error {
 	return nil
 }
 
-// runLauncher starts runners as root on a machine without systemd, until ctx ends. The string service is the
-// service's account, as UID:GID.
+// runLauncher starts runners as root on a machine without systemd, until ctx ends. The service's account is given
+// as UID:GID.
 func runLauncher(ctx context.Context, dir, service, policy string, log *slog.Logger) error {
 	uid, gid, _ := strings.Cut(service, ":")
 	u, err1 := strconv.Atoi(uid)

@@ -65,7 +65,7 @@ func openEventLog() *eventHandler {
 	})
 }
 
-// newEventHandler returns a handler that writes each event with the function report.
+// newEventHandler returns a handler that passes each event to a function.
 func newEventHandler(report func(kind uint16, text string) error) *eventHandler {
 	shared := &eventLog{writeEvent: report}
 	return &eventHandler{formatter: logs.NewUntimed(&shared.line, slog.LevelWarn), log: shared}

@@ -57,12 +57,12 @@ var verbs = []cli.Verb{
 	{Name: "events", Build: admin.EventsVerb},
 }
 
-// eachTOMLJob calls the function each for every job of a TOML file.
+// eachTOMLJob passes every job of a TOML file to a function.
 func eachTOMLJob(name string, in io.Reader, each func(raw []byte, line int) error) error {
 	return input.EachTOMLJob(tomlfile.ParseTables, name, in, each)
 }
 
-// withApp adapts build to the type of Verb.Build, whose functions get a *cli.App instead of an *app.
+// withApp converts a function that takes an *app to the type of Verb.Build, whose functions take a *cli.App.
 func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
 }

@@ -23,7 +23,7 @@ func manVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages to a directory",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := a.Root(nil) // without arguments, build all commands
+			root := a.Root(nil) // nil selects all commands
 			root.InitDefaultHelpFlag()
 			if markdown {
 				return a.Println(strings.TrimSpace(chapter(root)))

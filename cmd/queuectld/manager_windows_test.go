@@ -33,7 +33,7 @@ type scm struct {
 	code     uint32 // second result of Execute
 }
 
-// runHandler runs a service under the fake service manager until the service ends. The function do sends
+// runHandler runs a service under the fake service manager until the service ends. The last argument sends
 // requests as the manager.
 func runHandler(t *testing.T, serve func(context.Context, *manager) error, do func(*scm)) *scm {
 	s := &scm{requests: make(chan svc.ChangeRequest)}

@@ -21,7 +21,7 @@ const singleProcessorAfter = time.Second
 type procsTuner struct {
 	setProcs   func(n int) // sets GOMAXPROCS
 	maxProcs   int         // value of GOMAXPROCS while requests overlap
-	overlapped atomic.Bool // raise was called since the last call of lowerIfIdle
+	overlapped atomic.Bool // requests have overlapped since the last call of lowerIfIdle
 
 	mu     sync.Mutex
 	raised bool // GOMAXPROCS is maxProcs instead of 1; guarded by mu
@@ -34,7 +34,7 @@ func newProcsTuner() *procsTuner {
 	return p
 }
 
-// raise raises GOMAXPROCS to maxProcs. The service calls raise when requests overlap. After
+// raise sets GOMAXPROCS to maxProcs. The service calls this method when requests overlap. After
 // singleProcessorAfter without a call, GOMAXPROCS returns to 1.
 func (p *procsTuner) raise() {
 	if p.overlapped.Swap(true) {
@@ -49,7 +49,7 @@ func (p *procsTuner) raise() {
 	}
 }
 
-// lowerIfIdle sets GOMAXPROCS to 1, or runs again later if raise was called since its last run.
+// lowerIfIdle sets GOMAXPROCS to 1. If requests have overlapped since its last run, it runs again later instead.
 func (p *procsTuner) lowerIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

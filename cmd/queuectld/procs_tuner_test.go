@@ -24,7 +24,7 @@ func TestTunerFollowsConcurrentRequests(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		p.raise()
 		time.Sleep(10 * time.Second)
-		p.mu.Lock() // lowerIfIdle changes set while it holds this lock, so the lock makes set safe to read here
+		p.mu.Lock() // every write to the variable set happens under this lock
 		defer p.mu.Unlock()
 		if got, want := fmt.Sprint(set), "[0s: 4 4s: 1 12.5s: 4 14.5s: 1]"; got != want {
 			t.Errorf("GOMAXPROCS was set %s, want %s", got, want)

@@ -126,8 +126,8 @@ func (a *app) ownOrSystemService(own bool) (*install.Service, error) {
 	return install.New(o)
 }
 
-// directControl returns functions that start, stop and query the service with these paths without a service
-// manager.
+// directControl returns functions that act on the service with these paths without a service manager: they start,
+// stop and query it.
 func (a *app) directControl(p config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
@@ -225,8 +225,8 @@ func (a *app) serviceUninstall(own bool) error {
 	return nil
 }
 
-// checkRestart returns an error if a running service could not start again with the settings in the file at
-// path and in environ. It also makes the service reload the file, so that the service validates it. If the
+// checkRestart returns an error if a running service could not start again with the settings in its file and in
+// the given environment. It also makes the service reload the file, so that the service validates it. If the
 // caller may not read the file or may not reload the service, checkRestart skips that part of the check.
 func checkRestart(ctx context.Context, c *control.Client, path string, environ []string) error {
 	file, err := tomlfile.Read(path, false)
@@ -296,10 +296,9 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 	return false, err
 }
 
-// startOrRestart starts or restarts the service that the client would choose. For a registered service, it calls
-// the function do. For an unregistered service that can start in the background, it calls the function
-// unregistered. In all other cases, it calls do for the system's service. The printed message contains the string
-// done, which is "started" or "restarted".
+// startOrRestart starts or restarts the service that the client would choose. It calls do(service) for a registered
+// service, and unregistered(ctx, target) for an unregistered service that can start in the background. In all other
+// cases, it calls do with the system's service. done is "started" or "restarted", for the printed message.
 func (a *app) startOrRestart(ctx context.Context, own bool, done string,
 	unregistered func(context.Context, connect.Target) error, do func(*install.Service) error) error {
 	r, err := a.registeredService(own)
@@ -420,8 +419,8 @@ func (a *app) stopThroughSocket(ctx context.Context, keep bool) error {
 const slowStopAfter = time.Second
 
 // warnIfSlow prints what a stopping service waits for, if the stop takes longer than slowStopAfter. It prints
-// only on a terminal. It queries the service before the stop. A connection after the stop could start the
-// service again through its socket unit. The caller calls stopped when the service has stopped.
+// only on a terminal. It queries the service before the stop, because a connection after the stop could start
+// the service again through its socket unit. Call the returned function when the service has stopped.
 func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
 	text := "waiting for the service to stop"
 	if term.IsTerminal(a.Stderr) && !a.Quiet && !keep {
@@ -438,7 +437,7 @@ func (a *app) warnIfSlow(ctx context.Context, socket string, keep bool) (stopped
 }
 
 // stopAndWait stops a service and waits until the lock of its state directory is free, so that another service
-// can start. Without keep, it also waits for the service's runners, and returns an error if they do not end.
+// can start. If keep is false, it also waits for the service's runners, and returns an error if they do not end.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.ServiceStopResult, error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
 	if err != nil {

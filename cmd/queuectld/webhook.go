@@ -30,8 +30,8 @@ const (
 	maxSecretFileBytes = 4 << 10 // bytes
 )
 
-// postWebhook reads a payload from the reader in, and posts it once to the URL in the environment. It prints the
-// response to out and errors to errs. It returns the exit code, which is 0 if the receiver accepted the webhook.
+// postWebhook reads a payload and posts it once to the URL in the environment. It prints the response to out and
+// errors to errs. It returns the exit code, which is 0 if the receiver accepted the webhook.
 func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env func(string) string) int {
 	status, err := post(ctx, in, out, env)
 	if err != nil {

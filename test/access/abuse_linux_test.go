@@ -165,8 +165,8 @@ type measurement struct {
 // output.
 var partNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// run sends the requests of the third user for the given time and measures them. At the same time it calls the
-// function concurrent. It returns when the time is over and concurrent has returned.
+// run sends the requests of the third user for the given time and measures them. At the same time it calls another
+// function, unless that is nil. It returns when the time is over and the function has returned.
 func (m *measurement) run(t *testing.T, length time.Duration, concurrent func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), length)

@@ -57,8 +57,8 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 	}
 }
 
-// keepConnections keeps a number of connections open until the attack ends. It calls the function do for each of them.
-// When do returns, keepConnections replaces the connection.
+// keepConnections keeps a number of connections open until the attack ends. It passes each connection to a function,
+// and replaces the connection when the function returns.
 func (a *abuser) keepConnections(ctx context.Context, n *tally, conns int, do func(c *rawClient)) {
 	var all sync.WaitGroup
 	for range conns {
@@ -80,7 +80,7 @@ func (a *abuser) keepConnections(ctx context.Context, n *tally, conns int, do fu
 	all.Wait()
 }
 
-// request sends one request and counts it in n. ok is false if that fails.
+// request sends one request and counts it in n. ok is false if the request fails.
 func (a *abuser) request(c *rawClient, n *tally, method, params string) (result json.RawMessage, ok bool) {
 	n.requests.Add(1)
 	n.bytes.Add(int64(len(params)))

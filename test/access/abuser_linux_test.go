@@ -209,7 +209,7 @@ func nicedSpec(line, extra string) string {
 }
 
 // leaseFile creates a file and takes a write lease on it (fcntl F_SETLEASE). Another process that opens the
-// file waits until the function end is called, or gets EWOULDBLOCK if its open does not block.
+// file waits until the returned function is called, or gets EWOULDBLOCK if its open does not block.
 func (a *abuser) leaseFile(name string, content []byte) (path string, end func(), err error) {
 	path = filepath.Join(a.dir, fmt.Sprintf("%s-%d", name, time.Now().UnixNano()))
 	if err := os.WriteFile(path, content, 0o700); err != nil {

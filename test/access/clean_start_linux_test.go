@@ -119,7 +119,7 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	return s
 }
 
-// command returns a queuectl command. If caller is not nil, the command line in caller executes that command.
+// command returns a queuectl command. If caller is not nil, it is a command line that executes this command.
 func (s *personalService) command(caller []string, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(caller), s.bin), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)

@@ -53,7 +53,7 @@ func rootsService(t *testing.T) (q *testrig.Queue, args []string) {
 	return q, args
 }
 
-// childrenOf lists the children of a process that have the word arg in their command line.
+// childrenOf lists the children of a process that have the given argument in their command line.
 func childrenOf(pid int, arg string) (pids []int) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, path := range threads {
@@ -100,8 +100,7 @@ func sendAs(p testrig.Person, socket, text string) error {
 	return <-sent
 }
 
-// startGatedJob enqueues a job of DaemonUser that runs until the file with the path gate exists. It returns
-// once the job runs.
+// startGatedJob enqueues a job of DaemonUser that runs until the gate file exists. It returns once the job runs.
 func startGatedJob(q *testrig.Queue) (id, gate string) {
 	q.Helper()
 	gate = filepath.Join(filepath.Dir(q.Bin), "go")

@@ -163,8 +163,8 @@ func TestRootsRunnerLendsNoCapabilities(t *testing.T) {
 	}
 }
 
-// Only the submitter can open the file with a job's input. If its mode admitted other users, their jobs could
-// open it through a descriptor of the runner while both jobs start.
+// Only the submitter can open the file with a job's input. If its mode admitted other users, another user's job
+// could open it through a descriptor of the runner, if both jobs start at the same time.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
 	q := testrig.StartRooted(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",

@@ -285,7 +285,7 @@ func boardQueries(t *testing.T, path string) (exprs []string) {
 	return exprs
 }
 
-// prometheusServer is a Prometheus server that scrapes the queue's page every second.
+// prometheusServer is a Prometheus server that scrapes the path /metrics of the queue's page every second.
 type prometheusServer struct {
 	*testrig.Queue
 	address string

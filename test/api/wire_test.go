@@ -32,10 +32,10 @@ func nestedArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat
 var refusals = []struct {
 	name, line string
 	code       string
-	number     int
+	number     int // error code of JSON-RPC
 	field      string
-	text       string
-	closed     bool
+	text       string // part of the error message
+	closed     bool   // the service closes the connection
 }{
 	{"no JSON", `{"jsonrpc`, "parse", -32700, "", "byte", true},
 	{"binary", "\x00\xff\x7fELF\x80", "parse", -32700, "", "", true},

@@ -88,7 +88,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 						t.Errorf("stderr is %q, want %q", stderr, c.wantText)
 					}
 					if q.Cmd != nil {
-						q.Stop() // stop the service normally, because it may be about to start another runner
+						q.Stop() // do not kill the service: it may be starting a runner, which would remain
 					}
 				})
 			}

@@ -34,7 +34,7 @@ func TestFollowAFullQueue(t *testing.T) {
 			printed[p.ID] += p.Text
 		}
 	}
-	until("long29", "up\n") // the newest job is followed, because lists begin with the newest job
+	until("long29", "up\n") // the command follows the first jobs of the list, which begins with the newest job
 	w.Enqueue(testrig.Fields{"id": "short", "queue": "a", "command": "echo short"})
 	until("short", "short\n")
 	q.WriteFile("go", "")

@@ -10,8 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runTyping runs the program on a terminal, waits until the program has printed the text prompt, and types the
-// text input.
+// runTyping runs the program on a terminal, waits until the program has printed a prompt, and types an input.
 func runTyping(q *testrig.Queue, prompt, input string, args ...string) testrig.Result {
 	q.Helper()
 	return runTypingCommand(q, q.Command(args...), prompt, input)

@@ -142,8 +142,8 @@ func jsonValues(text string) (list []any, ok bool) {
 	}
 }
 
-// recordJobMembers stores the names of the members of each job in v in the map keys, by command. It skips the
-// members that only some jobs have.
+// recordJobMembers finds the jobs in v, the output of a command. It stores the names of their members by command,
+// and requires that all jobs have the same members. It skips the members that only some jobs have.
 func recordJobMembers(t *testing.T, command string, v any, keys map[string]string) {
 	t.Helper()
 	if list, ok := v.([]any); ok {

@@ -22,7 +22,7 @@ import (
 var scripts embed.FS
 
 // For each command line in a script, the program prints exactly the output in the script: every byte on both
-// streams, and the exit code. The scripts are in the directory script. Each script starts with an empty home
+// streams, and the exit code. The scripts are in the directory script/. Each script starts with an empty home
 // directory and its own service, and must leave no process behind.
 func TestScripts(t *testing.T) {
 	bin := testrig.BuiltProgram(t, "")
@@ -125,8 +125,7 @@ func checkWidth(s *testrig.Shell, line, text string, columns int) {
 	}
 }
 
-// normalLines returns text with placeholders for times, ids and similar parts, and with the string mark before each
-// line.
+// normalLines returns a text with placeholders for times, ids and similar parts, and with a mark before each line.
 func normalLines(s *testrig.Shell, mark, text string) string {
 	if text == "" {
 		return ""

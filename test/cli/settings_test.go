@@ -16,8 +16,8 @@ import (
 )
 
 // The sources of a setting's value are, highest precedence first: a flag, an environment variable, a value
-// stored by "config set", the settings file, the default. `queuectl config list` names the source. The other names
-// of a setting also work.
+// stored by "config set", the settings file, the default. `queuectl config list` names the source. The aliases of
+// a setting also work.
 func TestSettingsAndOrigins(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

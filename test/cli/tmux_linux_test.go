@@ -63,8 +63,7 @@ func (p *pane) lines() []string {
 	return strings.Split(strings.TrimRight(p.tmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// waitScreen waits until ok returns true for the lines that the pane shows. The text condition describes it in
-// errors.
+// waitScreen waits until ok returns true for the lines that the pane shows. Errors contain the condition.
 func (p *pane) waitScreen(condition string, ok func(lines []string) bool) {
 	p.Helper()
 	var last []string

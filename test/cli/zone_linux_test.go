@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runWithTZ runs the program with zone as the variable TZ.
+// runWithTZ runs the program with the given value of the variable TZ.
 func runWithTZ(q *testrig.Queue, zone string, args ...string) testrig.Result {
 	q.Helper()
 	cmd := q.Command(args...)

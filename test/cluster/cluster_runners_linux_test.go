@@ -91,7 +91,7 @@ func TestDeadRunnersJobsEndWithoutService(t *testing.T) {
 }
 
 // checkRunnerWithoutService injects a fault into the runner of a node whose service is stopped (SIGSTOP). Then
-// it repeats this with a node whose service was killed. The job must end within limit, because other nodes may
+// it repeats this after a kill of the service. The job must end within the given time, because other nodes may
 // soon run it. Afterwards it must run again.
 func checkRunnerWithoutService(t *testing.T, limit time.Duration, inject func(*testrig.Queue)) {
 	_, nodes := startNodes(t, "a")

@@ -28,7 +28,7 @@ type partitionTest struct {
 	ctx         context.Context
 	ledger      string // directory in which the jobs record their runs
 	nodes       []*partitionNode
-	mu          sync.Mutex
+	mu          sync.Mutex // guards server and standby
 	server      *pgserver.Server
 	standby     *pgserver.Server
 	ackedJobs   sync.Map                 // ids of acknowledged jobs
@@ -436,8 +436,8 @@ func (a *partitionTest) checkOutcome() {
 			a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 		}
 	}
-	// An attempt with exit code 0 may count as interrupted, if the service stopped its command just as it
-	// ended.
+	// An attempt with exit code 0 may count as interrupted, if the service stopped its command just as the
+	// command ended.
 	for seq := range strings.FieldsSeq(pgserver.Query(a, url, `SELECT seq FROM (
 		SELECT seq FROM queuectl.attempts WHERE exit_code = 0 AND reason <> 'interrupted'
 		UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1`)) {

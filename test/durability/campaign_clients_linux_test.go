@@ -91,9 +91,8 @@ func (a *campaignClient) run(ctx context.Context) {
 // clients.
 var expectedErrors = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
-// call sends one request and records the time until its reply. The parameter wait is the time for which the
-// request asks the service to wait; it is not part of the recorded time. The result sent is false if no service
-// was reachable. The result answered is false if the connection broke before a reply.
+// call sends one request and records the time until its reply, without the time for which the request asks the
+// service to wait. It returns sent=false if no service was reachable, and answered=false if it got no reply.
 func (a *campaignClient) call(method string, params any, wait time.Duration) (got testrig.WireMessage, sent,
 	answered bool) {
 	return a.stream(method, params, wait, func(json.RawMessage) {})
@@ -152,7 +151,7 @@ func (a *campaignClient) newJob() *trackedJob {
 	return e
 }
 
-// recordAcknowledged records that the service has acknowledged the jobs in list under the given ids.
+// recordAcknowledged records that the service has acknowledged jobs, and their ids.
 func (c *campaign) recordAcknowledged(list []*trackedJob, ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -393,8 +392,7 @@ func (a *campaignClient) applyToJobs(verb string) {
 	}
 }
 
-// recordDone records the consequences of an acknowledged verb for a job. The parameter up is the uptime in
-// seconds.
+// recordDone records the consequences of an acknowledged verb for a job, with the uptime in seconds.
 func (c *campaign) recordDone(e *trackedJob, verb string, up float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

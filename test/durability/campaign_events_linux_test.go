@@ -200,13 +200,13 @@ func (e *campaignEvents) finish(number int64) {
 	}
 }
 
-// eventNumbers lists the numbers of the stored events from first on, in ascending order. If audit is true, it
-// lists the events of the audit log instead.
+// eventNumbers lists the numbers of the stored events in ascending order, starting with the given number. If audit is
+// true, it lists the events of the audit log instead.
 func (c *campaign) eventNumbers(first int64, audit bool) (list []int64) {
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
 	got, err := a.Request("events", testrig.Fields{"since": first - 1, "audit": audit}, func(raw json.RawMessage) {
 		var p struct{ Value campaignEvent }
-		json.Unmarshal(raw, &p) // the number of a malformed event stays 0, so the method finish reports a gap
+		json.Unmarshal(raw, &p) // the number of a malformed event stays 0, which finish() reports as a gap
 		list = append(list, p.Value.Seq)
 	})
 	if a.Conn != nil {

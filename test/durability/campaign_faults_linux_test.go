@@ -385,7 +385,7 @@ func (f *faultInjector) fillQuota() {
 	}
 }
 
-// fillUntil keeps extending a file for the time d, to fill all blocks that are freed.
+// fillUntil keeps extending a file for the given time, to fill all blocks that are freed.
 func (f *faultInjector) fillUntil(file *os.File, d time.Duration) {
 	end := time.Now().Add(d)
 	for time.Now().Before(end) && f.ctx.Err() == nil {

@@ -163,7 +163,7 @@ type ledgerNote struct {
 	attempt, pid int
 	uptime       float64 // seconds since boot
 	code         int     // exit code, only in notes of kind E
-	cookie       string
+	cookie       string  // mark of all processes of the attempt
 }
 
 // notesFrom reads the notes in the ledger that start at or after a byte offset.

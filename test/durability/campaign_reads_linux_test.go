@@ -40,7 +40,7 @@ func (c *campaign) mustRequest(method string, params any) (got testrig.WireMessa
 	return got
 }
 
-// get sends a request once and decodes the result into the value to which into points.
+// get sends a request once and decodes the result into a value, like json.Unmarshal.
 func (c *campaign) get(method string, params any, into any) error {
 	a := &testrig.Requester{Q: c.Queue, Timeout: answerBound}
 	got, err := a.Request(method, params, func(json.RawMessage) {})

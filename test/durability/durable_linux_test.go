@@ -19,8 +19,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// startTraced starts the service under strace and waits until the service answers. strace writes to the file
-// trace.
+// startTraced starts the service under strace, which writes its trace to a file, and waits until the service answers.
 func startTraced(q *testrig.Queue, trace string, options ...string) {
 	q.Helper()
 	args := append([]string{"-f", "-y", "-o", trace}, options...)
@@ -188,8 +187,8 @@ func TestDiskErrorsLoseNothing(t *testing.T) {
 }
 
 // enqueueUnderFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. On each thread
-// of the service, the n-th call of the given system call after the start fails, and so do all later ones. It
-// returns whether each job was acknowledged, and the exit code of the service, or 0 if the service did not
+// of the service, the n-th call of the given system call after the start fails, and so do all later ones. The
+// results are whether each job was acknowledged, and the exit code of the service, or 0 if the service did not
 // exit.
 func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[string]bool, code int) {
 	q.Start("--workers", "0")
@@ -203,7 +202,7 @@ func enqueueUnderFault(q *testrig.Queue, call, fault string, n int) (acked map[s
 	if err := trace.Start(); err != nil {
 		q.Fatalf("strace: %v", err)
 	}
-	if _, err := bufio.NewReader(stderr).ReadString('\n'); err != nil { // strace prints "Process … attached"
+	if _, err := bufio.NewReader(stderr).ReadString('\n'); err != nil { // wait until strace prints "Process … attached"
 		q.Fatalf("strace: %v", err)
 	}
 	defer func() {

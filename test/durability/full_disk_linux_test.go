@@ -42,9 +42,9 @@ func TestSmallDisk(t *testing.T) {
 	q.WaitUntil("new jobs are taken again", 40*time.Second, func() bool { return q.CLI("enqueue", "true").Code == 0 })
 }
 
-// fillDisk enqueues jobs that wait until the file at the path gate exists and then print output. After each job
-// it extends the file at the path filler, until the service refuses a job for lack of space. Then it fills the
-// rest of the disk. It returns the ids of the acknowledged jobs.
+// fillDisk enqueues jobs that wait until the gate file exists and then print output. After each job it extends the
+// filler file, until the service refuses a job for lack of space. Then it fills the rest of the disk. It returns the
+// ids of the acknowledged jobs.
 func fillDisk(q *testrig.Queue, filler, gate string) (acked []string) {
 	f, err := os.Create(filler)
 	if err != nil {

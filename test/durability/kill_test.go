@@ -90,7 +90,7 @@ func serviceKilled(t *testing.T, kills int, store string) {
 		l.kills, len(l.AckedJobs), l.Resent, l.Duplicates, l.adoptedCount, slowest.Round(time.Millisecond))
 }
 
-// failpointBelow returns a failpoint at which the service was killed fewer than want times, or "". It ignores the
+// failpointBelow returns a failpoint that has killed the service less often than wanted, or "". It ignores the
 // failpoint "commit".
 func (l *killLoad) failpointBelow(want int) string {
 	for _, name := range killCycle {
@@ -195,7 +195,7 @@ func (l *killLoad) longRunning() map[string]int {
 }
 
 // checkAdopted checks that the new service knows the long jobs that were running when the old service was
-// killed. The parameter before contains their pids.
+// killed. The argument contains their pids, by tag.
 func (l *killLoad) checkAdopted(before map[string]int) {
 	l.Helper()
 	listed, err := (&testrig.Requester{Q: l.Queue}).ListAll("processing")

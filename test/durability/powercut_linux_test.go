@@ -195,7 +195,7 @@ type cut struct {
 // acknowledgement or a few writes after it, because a missing fsync loses data there.
 func (w *workload) chooseCuts(n int, rng *rand.Rand) (list []cut) {
 	records := readRecords(w.Disk)
-	spread := func(at int64) int64 { // returns the end of a record, one of the four after the position at
+	spread := func(at int64) int64 { // returns the end of one of the next four records
 		i, _ := slices.BinarySearchFunc(records, at, func(r record, at int64) int { return int(r.end - at) })
 		return records[min(i+rng.IntN(4), len(records)-1)].end
 	}
@@ -329,7 +329,7 @@ func checkIntegrity(q *testrig.Queue) (verdict string) {
 	return verdict
 }
 
-// cutAll simulates n power cuts of a workload. It stops early when the function enough returns true for a cut.
+// cutAll simulates n power cuts of a workload. After each cut it calls a function, and stops if that returns true.
 func (w *workload) cutAll(bin string, n int, rng *rand.Rand, enough func(cut, verdict) bool) {
 	w.Helper()
 	cutter := &cutter{records: readRecords(w.Disk), durable: slices.Clone(w.InitialContent)}

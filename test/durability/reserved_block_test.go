@@ -67,9 +67,9 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 // release lets the runner read all START frames.
 func (b *reservedBlock) release() { b.WriteFile("go", "") }
 
-// reserve enqueues the jobs in the parameter before, and 64 jobs whose parameters the function edit may change. If
-// hold is true, the runner delays their START frames. reserve repeats this until at least 32 jobs are reserved: the
-// runner has received but not started them.
+// reserve enqueues the given jobs and 64 more, whose parameters the caller's function may change. If hold is true,
+// the runner delays their START frames. reserve repeats this until at least 32 jobs are reserved: the runner has
+// received but not started them.
 func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...map[string]any) {
 	b.Helper()
 	for range 5 {
@@ -99,7 +99,7 @@ func (b *reservedBlock) reserve(hold bool, edit func(map[string]any), before ...
 	b.Fatalf("the largest block had %d jobs, want at least 32", b.reservedCount)
 }
 
-// changeNothing changes no parameters. Pass it to the method reserve as the parameter edit.
+// changeNothing changes no parameters. It is an argument for the method reserve.
 func changeNothing(map[string]any) {}
 
 // checkRanOnce checks that every job of the block has run once. It returns the number of jobs that were

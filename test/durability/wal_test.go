@@ -12,7 +12,7 @@ import (
 )
 
 // holdReadTransaction starts a read transaction on the database from the test process. The transaction stays
-// open until the test calls end.
+// open until the test calls the returned function.
 func holdReadTransaction(q *testrig.Queue) (end func()) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?mode=ro")

@@ -18,8 +18,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// webhookServer is a server that records the requests of a webhook and replies with the status in its field
-// status.
+// webhookServer is a server that records the requests of a webhook and replies to all of them with one HTTP status.
 type webhookServer struct {
 	*httptest.Server
 	mu     sync.Mutex

@@ -85,7 +85,7 @@ func (w *window) goTo(path string) {
 	w.do(chromedp.Navigate(w.address+path), chromedp.WaitVisible("main h1"))
 }
 
-// waitText waits until the page shows text in an element. It does not reload the page.
+// waitText waits until the page shows a text in an element. It does not reload the page.
 func (w *window) waitText(selector, text string) {
 	w.Helper()
 	w.WaitUntil(fmt.Sprintf("%s has %q", selector, text), 20*time.Second, func() (seen bool) {

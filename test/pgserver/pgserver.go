@@ -306,5 +306,5 @@ func TryQuery(url, statement string) (out string, err error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// WithRole returns url with role as the database role instead of queuectl.
+// WithRole returns the URL with another database role instead of queuectl.
 func WithRole(url, role string) string { return strings.Replace(url, "user=queuectl", "user="+role, 1) }

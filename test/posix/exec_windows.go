@@ -190,8 +190,8 @@ func (c *call) start(name string, args []string) (*exec.Cmd, int) {
 // opened.
 const heldVariable = "QUEUECTL_TEST_HELD"
 
-// heldHandle returns the handle of the file that the program hold has opened, or 0 if no file is held. All
-// descendants of hold inherit the handle.
+// heldHandle returns the handle of the file that the program named hold has opened, or 0 if no file is held. All
+// descendants of that program inherit the handle.
 func heldHandle() syscall.Handle {
 	n, err := strconv.ParseUint(os.Getenv(heldVariable), 10, 64)
 	if err != nil {

@@ -46,7 +46,7 @@ func (c *call) flags() (flags string) {
 	return flags
 }
 
-// forEachArg calls the function do for each argument and stops at the first error.
+// forEachArg calls a function for each argument and stops at the first error.
 func (c *call) forEachArg(do func(arg string) error) int {
 	for _, arg := range c.args {
 		if err := do(arg); err != nil {

@@ -11,7 +11,7 @@ import (
 
 // If the directory of a runner is removed, the runner ends itself and its jobs, because no service could find
 // it. If a service is running, these jobs return to the queue; otherwise they are lost. The history of each job
-// shows which. No process tree runs at the same time as the next attempt of its job.
+// shows which of the two happened. No process tree runs at the same time as the next attempt of its job.
 func TestRunnerWithoutItsDirEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -65,9 +65,9 @@ func relativePath(r *testrig.Rig, path string) string {
 	return name
 }
 
-// checkUnrelatedProcessesSurvive kills the service and the runner while a job runs. The function take starts
-// unrelated processes. These get the pids of the job and the runner, or are entered in the running table
-// instead of them. The next service must not end these processes.
+// checkUnrelatedProcessesSurvive kills the service and the runner while a job runs. Then it calls startUnrelated,
+// which starts unrelated processes. They get the pids of the job and the runner, or replace these pids in the
+// running table. The next service must not end these processes.
 func checkUnrelatedProcessesSurvive(t *testing.T, startUnrelated func(r *testrig.Rig, job, runner int) []*exec.Cmd) {
 	t.Helper()
 	r := testrig.NewRig(t, "")

@@ -49,9 +49,8 @@ type treeQueue struct {
 	reservedIDs []string       // ids of the jobs in the runner that have not started
 }
 
-// startTreesWithReserve starts the process trees and waits until the runner also has jobs in reserve: it has
-// received them before it can start them. On a slow machine the service may send none; the function then starts
-// again.
+// startTreesWithReserve starts the process trees and waits until the runner has also received jobs that it cannot
+// start yet. On a slow machine the service may send no such jobs. The function then starts again.
 func startTreesWithReserve(t *testing.T) *treeQueue {
 	t.Helper()
 	for range 4 {
@@ -148,7 +147,7 @@ func (r *treeQueue) checkOutcomes() {
 	}
 }
 
-// runNewJob runs a new job. It returns how long after the time since the job ended.
+// runNewJob runs a new job. It returns the time that has passed from the given moment to the end of the job.
 func (r *treeQueue) runNewJob(since time.Time) time.Duration {
 	r.Helper()
 	job := r.treeParams("fresh", "")

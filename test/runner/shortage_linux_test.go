@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// injectShortage makes the given system calls of the runner and its children fail until stop is called. It uses
-// strace, which writes a line with a timestamp to file for each failure.
+// injectShortage makes the given system calls of the runner and its children fail until the returned function is
+// called. It uses strace, which writes a line with a timestamp to the given file for each failure.
 func injectShortage(q *testrig.Queue, calls, fault, file string) (stop func()) {
 	q.Helper()
 	stderrFile := q.Path(file + ".said")
@@ -50,7 +50,7 @@ func injectShortage(q *testrig.Queue, calls, fault, file string) (stop func()) {
 // injectedPattern matches the line that strace writes for a failure. The group is the time.
 var injectedPattern = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
 
-// injectedFailures returns the times of the failures that injectShortage has caused and recorded in file.
+// injectedFailures returns the times of the failures that injectShortage has caused and recorded in a file.
 func injectedFailures(q *testrig.Queue, file string) (times []time.Time) {
 	q.Helper()
 	for _, m := range injectedPattern.FindAllStringSubmatch(q.ReadFile(file), -1) {
