@@ -61,6 +61,7 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	tick := time.NewTicker(livenessInterval)
 	defer tick.Stop()
+	var unresponsive error
 	for {
 		p.mu.Lock()
 		list, changed := p.leases.startableLocked(), p.leases.changeSignal
@@ -72,14 +73,16 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, timeout time.Duration) error {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return stillStartingError(list, nil)
+				return stillStartingError(list, unresponsive)
 			}
 			return ctx.Err()
 		case <-changed:
 		case <-tick.C:
-			unresponsive := p.checkRunnersOf(ctx, list)
-			if ctx.Err() == nil && !time.Now().Before(deadline) {
-				return stillStartingError(list, unresponsive)
+			if err := p.checkRunnersOf(ctx, list); ctx.Err() == nil {
+				unresponsive = err
+				if !time.Now().Before(deadline) {
+					return stillStartingError(list, unresponsive)
+				}
 			}
 		}
 	}

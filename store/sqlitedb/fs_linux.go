@@ -71,13 +71,15 @@ func allocateWALIndex(path string) error {
 			continue
 		}
 		fd, err := strconv.Atoi(d.Name())
-		if err == nil {
-			err = unix.Fallocate(fd, 0, 0, walIndexBytes)
+		var disk unix.Statfs_t
+		if err != nil || unix.Fstatfs(fd, &disk) != nil || disk.Bsize >= 4<<10 {
+			return nil
 		}
+		err = unix.Fallocate(fd, 0, 0, walIndexBytes) // ext2 and ext3 do not support this call
 		if errno, ok := errors.AsType[syscall.Errno](err); ok && IsDiskLimitErrno(errno) {
 			return noSpaceError(path, err)
 		}
-		return nil // only file systems with small blocks need this, and these support it
+		return nil
 	}
 	return nil
 }
