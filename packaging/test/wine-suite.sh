@@ -37,12 +37,12 @@ else
 	[ "${#found[@]}" -gt 10 ] || { echo 'found too few packages with tests'; exit 1; }
 fi
 printf '%s\n' "${found[@]}" | work=$work GOOS=windows CGO_ENABLED=0 xargs -P 2 -n 1 bash -c \
-	'go test -vet=off -c -o "$work/tests/${0//\//-}.test.exe" "./$0" || exit 255'
+	'go test -vet=off -c -o "$work/tests/${0//\//-}.test.exe" "./$0" || exit 255' || { echo 'a test program was not built'; exit 1; }
 [[ " ${found[*]} " != *' test/'* ]] || programs
 printf '     built in %d s\n' "$SECONDS"
 # The packages that take longest start first. The failed tests run once more, alone,
 # because some fail under Wine only on a busy machine.
-export QUEUECTL_WALKS=2 # fewer random walks: the rules are the same on Windows, and Linux tests them with fifty walks
+export QUEUECTL_WALKS=2 # fewer random walks: the rules are the same on Windows, and Linux tests them with more walks
 running=0
 : >"$work/failed"
 for package in store/engine store/sqlite test/cli test/runner test/durability $(printf '%s\n' "${found[@]}"); do
