@@ -86,8 +86,8 @@ type RestoreResult struct {
 }
 
 // Restore replaces a queue by the backup in the named file, and moves the queue's previous files to another
-// directory. It fails if a service or a runner uses the queue. It calls the function each with the number
-// of bytes copied up to now and the total number.
+// directory. It fails if a service or a runner uses the queue. It reports its progress to the callback: the
+// number of copied bytes and the total number.
 func Restore(p config.Paths, file string, each func(done, total int64)) (done RestoreResult, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)

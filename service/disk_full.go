@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// retryWhileFull calls do until it succeeds, until it fails for a reason other than a full disk, or until
+// retryWhileFull repeats an operation until it succeeds, until it fails for a reason other than a full disk, or until
 // ctx ends. To find out whether a full disk caused an error, the store measures the free space after the
-// error. By then, another program may have freed space. So after a disk-full error, retryWhileFull calls do
-// once more even if the next error is of another kind.
+// error. By then, another program may have freed space. So after a disk-full error, retryWhileFull tries once
+// more even if the next error is of another kind.
 func (st *startup) retryWhileFull(ctx context.Context, do func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := do()

@@ -20,11 +20,11 @@ func TestStartWaitsForDiskSpace(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")
 	for name, c := range map[string]struct {
-		answers []error // the results of the tries in order; the last one is repeated
-		within  time.Duration
+		answers []error       // the results of the tries in order; the last one is repeated
+		within  time.Duration // time after which the context ends
 		want    error
-		tries   int
-		said    int
+		tries   int // expected number of tries
+		said    int // expected number of lines in the log
 	}{
 		"first try": {[]error{nil}, time.Hour, nil, 1, 0},
 		"soon":      {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},

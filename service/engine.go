@@ -38,7 +38,7 @@ type (
 	}
 )
 
-// storeOpener opens the store in the directory dir. It passes the parameter rank to the store.
+// storeOpener opens the store in a directory. The store ranks jobs by means of the orderFunc.
 type storeOpener func(ctx context.Context, dir string, log *slog.Logger, rank orderFunc) (store.Store, error)
 
 // orderFunc is a function that computes from the stored settings how the store ranks jobs.

@@ -14,8 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// blockingStore is a store whose method PreviousSession closes callSignal and then waits until unblock is
-// closed.
+// blockingStore is a store in which PreviousSession closes callSignal and then waits until unblock is closed.
 type blockingStore struct {
 	store.Store
 	callSignal, unblock chan struct{}
@@ -83,7 +82,7 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	}
 }
 
-// waitClosed waits until the channel done is closed.
+// waitClosed waits until a channel is closed.
 func waitClosed(t *testing.T, what string, done <-chan struct{}) {
 	t.Helper()
 	select {

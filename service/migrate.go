@@ -9,9 +9,9 @@ import (
 )
 
 // Migrate moves a queue whose service is not running to another store, and reports both stores. Jobs that are
-// running continue, and the next service takes them over. from and to have the format of the setting named
-// store; "" means the store in the settings. Migrate calls the function each with the name of a table and the
-// number of its rows copied up to then.
+// running continue, and the next service takes them over. The stores (from, to) have the format of the setting
+// "store"; "" means the store in the settings. Migrate reports its progress to the callback: the name of a table
+// and the number of its copied rows.
 func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done MigrateResult,
 	err error) {
 	b, err := readStartup(o)

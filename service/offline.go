@@ -46,9 +46,9 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	return s.newServer(api).ClientAs(control.Peer{UID: accounts.CurrentUser(), GID: -1, PID: os.Getpid()}), nil
 }
 
-// Examine runs the checks of doctor on the files of a service that is not running. With verify, it also runs
-// the thorough checks, which take long. The parameter start is the command that starts the service, and begin
-// is the command that creates its queue.
+// Examine runs the checks of doctor on the files of a service that is not running. If verify is true, it also
+// runs the thorough checks, which take long. Findings suggest two commands: the one that starts the service (start)
+// and the one that creates its queue (begin).
 func Examine(p config.Paths, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.StateDir); errors.Is(err, fs.ErrNotExist) {
 		return doctor.Diagnose([]store.Finding{{Check: "service", Level: store.LevelWarning,

@@ -109,7 +109,7 @@ func (w *runningService) startWithRetries(retries int) {
 		RunnerCommand: []string{os.Args[0], runnerWord}, LogFile: log, OnReady: func() { close(ready) }, openLocal: w.open,
 		OnConcurrencyLimit: func() { w.concurrencyLimitCalls.Add(1) },
 	}
-	go func() { w.exit <- Run(ctx, o, nil) }() // this goroutine ends when stop is called
+	go func() { w.exit <- Run(ctx, o, nil) }() // this goroutine ends with the service
 	select {
 	case <-ready:
 	case err := <-w.exit:
@@ -120,7 +120,7 @@ func (w *runningService) startWithRetries(retries int) {
 			w.startWithRetries(retries - 1)
 			return
 		}
-		w.exit <- nil // the method end receives this value
+		w.exit <- nil // w.end() receives this value
 		said, _ := os.ReadFile(log.Name())
 		w.Fatalf("it ended: %v\n%s", err, said)
 	case <-time.After(20 * time.Second):
@@ -248,7 +248,7 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 	}
 }
 
-// apply calls do, a method of the client such as Cancel, for one job.
+// apply calls a method of the client, such as Cancel, for one job.
 func (w *runningService) apply(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
 	w.Helper()
 	got, err := do(w.Context(), control.Selection{IDs: control.JobIDs{id}})

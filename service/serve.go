@@ -84,8 +84,8 @@ type partGroup struct {
 // maxFailures is the number of parts that can fail, and the capacity of partGroup.failures.
 const maxFailures = 4
 
-// newPartGroup returns a group without parts. The end of ctx does not stop the parts; only the method stop
-// does.
+// newPartGroup returns a group without parts. Its parts continue after the end of ctx, until partGroup.stop stops
+// them.
 func newPartGroup(ctx context.Context) *partGroup {
 	r := &partGroup{failures: make(chan error, maxFailures)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))

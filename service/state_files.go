@@ -104,8 +104,8 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The list idle contains runners without jobs, and unknown contains the numbers of runners' jobs that this store
-	// does not know.
+	// These are the directories of runners without jobs, and the numbers of runners' jobs that this store does not
+	// know.
 	var idle, unknown []string
 	for _, dir := range dirs {
 		list, alive, err := runner.UnacknowledgedLeases(dir)

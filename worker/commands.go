@@ -111,8 +111,8 @@ func (p *Pool) endAttempt(ctx context.Context, seq int64, end queue.EndCause, ui
 	return h, withConsequence(err, "if the runner answers later, it ends the job then")
 }
 
-// withConsequence adds a text to an error about a runner that does not answer. The text consequence says
-// what will happen to the request later. Other errors are returned unchanged.
+// withConsequence extends an error about an unresponsive runner. It adds what will happen to the request
+// later. It returns other errors unchanged.
 func withConsequence(err error, consequence string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
 		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, consequence)
@@ -192,7 +192,7 @@ func (p *Pool) awaitRunningLease(ctx context.Context, seq int64, timeout time.Du
 const signalStartWait = 100 * time.Millisecond
 
 // WatchEnd makes the runner of a job report the job's end immediately. This applies to the current attempt
-// and to later attempts, until the caller calls the returned function stop.
+// and to later attempts, until the caller calls the returned function.
 func (p *Pool) WatchEnd(seq int64) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -117,7 +117,7 @@ func (l *loop) adoptLeases() error {
 }
 
 // maxUnknownRunners is the maximum number of runners in an account's directory that the service contacts
-// although the store has no record of them. The service can ignore further ones: a runner that an earlier
+// although the store has no record of them. The service can ignore any others: a runner that an earlier
 // service started but did not record has no jobs and ends itself.
 const maxUnknownRunners = 16
 

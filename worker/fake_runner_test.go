@@ -79,7 +79,7 @@ type fakeRunner struct {
 	times         []time.Time         // arrival time of each frame
 	open          map[wire.Lease]bool // leases that are started and neither ended nor dropped
 	maxOpen       int                 // highest number of leases that were open at the same time
-	syncs         int64               // number of results that the method sync has sent
+	syncs         int64               // number of results that calls of sync() have sent
 }
 
 // uniqueName returns the name of a runner below root. It is unique among all tests, because named
@@ -173,7 +173,7 @@ func (f *fakeRunner) accept() {
 	}
 }
 
-// serve passes the frames that arrive on a connection to the method handle.
+// serve handles the frames that arrive on a connection.
 func (f *fakeRunner) serve(conn net.Conn) {
 	defer conn.Close()
 	buf := make([]byte, 1<<16)
@@ -312,8 +312,8 @@ func (f *fakeRunner) startedJobs() (seqs []int64) {
 	return seqs
 }
 
-// ackedLeases returns the leases of all Ack frames, in order, except those of results that the method sync
-// has sent.
+// ackedLeases returns the leases of all Ack frames, in order. It leaves out those of the results that
+// sync() sends.
 func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
 	for _, a := range receivedFrames[*wire.Ack](f) {
 		for _, l := range a.Leases {
@@ -347,7 +347,7 @@ func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.unresponsive = unresponsive
 }
 
-// firstUnknownSeq is the first of the job numbers that the method sync uses. No job has such a number.
+// firstUnknownSeq is the first of the job numbers in the results that sync() sends. No job has such a number.
 const firstUnknownSeq = 1 << 40
 
 // sync waits until the pool has handled all earlier frames and has made the claims that follow from them.

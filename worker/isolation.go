@@ -195,8 +195,8 @@ func (l *loop) postpone(jobs []queue.Job, cause error) {
 	l.wake()
 }
 
-// nextPostponeDelay returns the delay for the next job to postpone. It ends at least suspectInterval after the one
-// before.
+// nextPostponeDelay returns the delay for the next job to postpone. This delay ends at least suspectInterval
+// after the previous one.
 func (i *isolation) nextPostponeDelay(now time.Time) time.Duration {
 	i.lastPostponedTo = i.lastPostponedTo.Add(suspectInterval)
 	for _, earliest := range []time.Time{now.Add(minPostponeDelay), i.nextSuspectAt} {

@@ -19,9 +19,9 @@ import (
 // maxSuspects is the pool's limit of suspects that run concurrently.
 const maxSuspects = 16
 
-// startPoolWithSpawns is like startPool, with a command that starts separate runners. The command reports
-// the runner called name when the file called wait exists in root. The function spawns returns how often
-// the command was called.
+// startPoolWithSpawns is like startPool, with a command that starts separate runners. The command waits for
+// a file in root (wait), and then reports the runner with the given name. The returned function says how
+// often the command was called.
 func startPoolWithSpawns(t *testing.T, workers int, name, wait string) (
 	s *recordingStore, f *fakeRunner, p *worker.Pool, root string, spawns func() int,
 ) {

@@ -70,7 +70,7 @@ func (s *leases) countOpenLocked() (n int) {
 	return n
 }
 
-// selectLocked returns the leases for which the function selects returns true, in any order.
+// selectLocked returns the leases that the callback accepts, in any order.
 func (s *leases) selectLocked(selects func(*lease) bool) (list []*lease) {
 	for _, h := range s.byLease {
 		if selects(h) {
@@ -80,7 +80,7 @@ func (s *leases) selectLocked(selects func(*lease) bool) (list []*lease) {
 	return list
 }
 
-// anyLocked reports whether the function selects returns true for any lease.
+// anyLocked reports whether the callback accepts any lease.
 func (s *leases) anyLocked(selects func(*lease) bool) bool {
 	for _, h := range s.byLease {
 		if selects(h) {
@@ -137,8 +137,8 @@ func (s *leases) anyOrphanInLocked(dirs []string) bool {
 	})
 }
 
-// awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner, if the function
-// selects returns true for the job.
+// awaitingRunnerLocked returns the leases whose jobs wait for the start of a separate runner. It leaves out
+// leases whose jobs the callback does not accept.
 func (s *leases) awaitingRunnerLocked(selects func(*queue.Job) bool) []*lease {
 	return s.selectLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && selects(&h.job) })
 }

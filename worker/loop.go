@@ -61,7 +61,7 @@ func sleepOrDone(ctx context.Context, wait time.Duration) bool {
 }
 
 // Run first adopts the work of earlier services: it connects to their runners and settles attempts that
-// have ended. It then calls ready, at the latest adoptTimeout after its start. A runner that hangs is
+// have ended. It then notifies the caller (ready), at most adoptTimeout after its start. A runner that hangs is
 // adopted later, when it answers. Run claims and runs jobs until ctx ends. Jobs that are running at that
 // time continue in their runners. Run returns an error if it cannot continue to use the store or the
 // runners.

@@ -115,7 +115,7 @@ func TestEveryEventInEveryPhase(t *testing.T) {
 	}
 }
 
-// The comment in phase.go shows the moves of the table.
+// The moves in the comment at the top of phase.go are those in the table of transitions.
 func TestPhaseCommentMatchesTransitions(t *testing.T) {
 	source, err := os.ReadFile("phase.go")
 	if err != nil {

@@ -53,7 +53,7 @@ func (t *progressBatch) nextRecordTimeLocked() (next time.Time) {
 	return next
 }
 
-// moveDueLocked moves progress to a report for the store, if the progress may be recorded at the time now.
+// moveDueLocked moves the progress that may be recorded now to a report for the store.
 func (t *progressBatch) moveDueLocked(now time.Time, report *store.Report) {
 	if len(t.unrecordedLeases) == 0 || len(report.Progress) > 0 || now.Before(t.nextRecordTimeLocked()) {
 		return

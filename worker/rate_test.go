@@ -45,7 +45,7 @@ func TestQueueRatesAreLimited(t *testing.T) {
 	check(59, 3, map[string]int{"a": 2, "b": 1})
 	check(70, 1, map[string]int{"b": 1})
 	for i := range 2 * maxQueueCounters {
-		r.add(fmt.Sprint(i), at(95+i%2)) // the limit is not per second
+		r.add(fmt.Sprint(i), at(95+i%2)) // the limit applies to the whole minute, not to each second
 	}
 	r.add("0", at(97)) // a queue that is counted already
 	if got := r.sumsByQueue(at(97)); len(got) != maxQueueCounters || got["0"] != 2 {

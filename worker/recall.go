@@ -32,16 +32,15 @@ import (
 // The rules do not apply to separate runners (isolation.go) and unresponsive runners. If they did, other
 // jobs would have to wait for these runners.
 
-// recallLocked takes back the jobs that runners have not started and for which the function selects returns
-// true. The jobs of a claim that is in progress also return to the queue, even if selects returns true for
-// no job.
+// recallLocked takes back the selected jobs that runners have not started. The jobs of a claim that is in
+// progress also return to the queue, even if no job is selected.
 func (p *Pool) recallLocked(selects func(*lease) bool) {
 	p.recallCount++
 	p.dropUnstartedLocked(selects)
 }
 
-// dropUnstartedLocked sends a Drop for each job that has not started and for which the function selects
-// returns true.
+// dropUnstartedLocked sends a Drop for each of the selected jobs that has not started. A job that no runner
+// has needs no Drop.
 func (p *Pool) dropUnstartedLocked(selects func(*lease) bool) {
 	list := p.leases.selectLocked(func(h *lease) bool {
 		isSent := h.phase == phaseSent && h.conn != nil

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A Cancel in progress survives a broken connection: the Kill is sent again, and Cancel returns
-// when the job has ended.
+// A Cancel in progress survives a broken connection: the EndAttempt frame is sent again, and Cancel
+// returns when the job has ended.
 func TestCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitState(1, queue.Processing)

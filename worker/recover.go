@@ -65,9 +65,9 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 	return d, err
 }
 
-// recovererFor returns a living runner with the rights to clean up after dead runners in the directory
-// root. It returns nil if this process has these rights itself. It also returns nil if such a runner
-// neither exists nor will start. In that case, the operating system has ended the dead runner's processes,
+// recovererFor returns a living runner with the rights to clean up after the dead runners in a directory. It
+// returns nil if this process has these rights itself. It also returns nil if such a runner neither exists
+// nor will start. In that case, the operating system has ended the dead runner's processes,
 // and its directory stays. If such a runner may be available later, recovererFor returns an error.
 func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	if !p.cfg.RunnerLocation.IsExternal() {
@@ -93,9 +93,8 @@ func (p *Pool) recovererFor(root string) (*runnerConn, error) {
 	return nil, nil
 }
 
-// recoverVia calls runner.Recover. The work is done by the runner recoverer, or by this process if
-// recoverer is nil. If the runner does not answer liveness checks, recoverVia stops waiting and returns an
-// error.
+// recoverVia calls runner.Recover. The given living runner does the work, or this process if recoverer is
+// nil. If that runner does not answer liveness checks, recoverVia stops waiting and returns an error.
 func (p *Pool) recoverVia(
 	ctx context.Context, recoverer *runnerConn, dir string, leased, known []wire.Attempt,
 ) (runner.RecoveryResult, error) {

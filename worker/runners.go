@@ -280,12 +280,12 @@ func (l *loop) dismissIdle() {
 	}
 }
 
-// RunnerConnected returns a channel that is closed when a runner connects. If a read has failed because a
-// connection was lost, the caller can then try again.
+// RunnerConnected returns a channel that is closed when a runner connects. A caller whose read has failed
+// because a connection was lost can try again when the channel is closed.
 func (p *Pool) RunnerConnected() <-chan struct{} { return lockedValue(p, &p.runners.connectSignal) }
 
-// heartbeat checks concurrently that runners from which no message has arrived for a while are alive. It
-// waits at most for heartbeatTimeout.
+// heartbeat concurrently checks the runners that have sent no message for a while. It waits at most for
+// heartbeatTimeout.
 func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
@@ -355,7 +355,7 @@ func (p *Pool) PurgeOutputs(ctx context.Context, refs []string) bool {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
-	purged := map[string]bool{} // by the parent directory, which several runners share
+	purged := map[string]bool{} // whether a runner has deleted the files, by the runner's parent directory
 	for _, conn := range slices.Backward(clients) {
 		root := filepath.Dir(conn.Dir)
 		timeoutCtx, cancel := context.WithTimeout(ctx, purgeTimeout)

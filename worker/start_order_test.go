@@ -58,8 +58,7 @@ func (d *dispatcher) startWaitingLocked() {
 	}
 }
 
-// finish ends the running attempts for which the function selects returns true. Each reports a run time of
-// one millisecond.
+// finish ends the running attempts that the callback accepts. Each reports a run time of one millisecond.
 func (d *dispatcher) finish(selects func(l wire.Lease, since time.Time) bool) {
 	d.f.mu.Lock()
 	defer d.f.mu.Unlock()
@@ -173,8 +172,8 @@ func startPoolWithPrefetch(t *testing.T, n int) (*recordingStore, *fakeRunner) {
 	return s, f
 }
 
-// Jobs are recalled in reverse order of their starts. If the runner starts a job in the meantime, this job
-// is the first of those that are left.
+// The job that would start last is recalled first. If the runner starts a job during the recall, this job is
+// the first of those that are left.
 func TestRecallGoesFromLastToFirst(t *testing.T) {
 	_, f := startPoolWithPrefetch(t, 12)
 	var seqs []int64
@@ -184,8 +183,8 @@ func TestRecallGoesFromLastToFirst(t *testing.T) {
 	check(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
 }
 
-// During a recall nothing is claimed, and no job that was claimed before is sent to the runner,
-// since it would start before the recalled jobs. After the recall, all of them are claimed again.
+// During a recall, the pool claims no job. It also sends no job that it claimed before, since such a job
+// would start before the recalled jobs. After the recall, the pool claims all these jobs again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
 	f.send(&wire.DropReply{Lease: lease(8), Dropped: true}, successResult(lease(2), time.Millisecond))

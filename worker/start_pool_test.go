@@ -53,10 +53,10 @@ func runPoolThatMayFail(t *testing.T, s store.Session, root string, workers int)
 // starterWord is the first argument with which the test binary acts as a starter of runners.
 const starterWord = "start-a-runner"
 
-// starterCommand returns a command that starts runners. Each call adds a line to the file callLog and waits until
-// the file wait exists. It then prints the runner's name, with # replaced by the number of the call. If a
-// file name is empty, the command skips the step with this file. If the runner's name is empty, the command
-// fails.
+// starterCommand returns a command that starts runners. Each call adds a line to one file (callLog), and waits
+// until another file (wait) exists. It then prints the runner's name, with # replaced by the number of the
+// call. If a file name is empty, the command skips the step with this file. If the runner's name is empty, the
+// command fails.
 func starterCommand(t *testing.T, name, callLog, wait string) []string {
 	t.Helper()
 	self, err := os.Executable()

@@ -92,7 +92,7 @@ func (l *loop) claimInBackground(maxJobs, workers, recalls int) {
 
 // startClaimed starts the jobs that claimInBackground has claimed. Jobs that were recalled since the claim
 // began may rank before the claimed jobs. If there was such a recall, startClaimed returns the claimed jobs
-// to the queue, so that the next claim can choose among all of them.
+// to the queue, so that the next claim can choose among all these jobs.
 func (l *loop) startClaimed(jobs []queue.Job, err error) error {
 	l.session.cancelClaim()
 	l.session.cancelClaim = nil
@@ -183,8 +183,8 @@ type logLine struct {
 }
 
 // attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need attention have
-// the level warning, attempts that will be retried have the level info, and all others have the level
-// debug. A line contains only the job's id, because commands and output may be secret.
+// the level Error or Warn. Other attempts have the level Info if they will be retried, and otherwise the level
+// Debug. A line contains only the job's id, because commands and output may be secret.
 func (l *loop) attemptLogLinesLocked(ended []store.Settlement) (list []logLine) {
 	for i := range ended {
 		a, d := &ended[i].Attempt, &ended[i].Decision

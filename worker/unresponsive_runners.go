@@ -26,9 +26,8 @@ const (
 	startDeadlineMargin = time.Second
 )
 
-// needsLivenessCheckLocked reports whether the pool must check that a runner is alive if it sends no
-// message for a while. This is true for runners that have jobs or are unresponsive. See
-// docs/decisions/0055.
+// needsLivenessCheckLocked reports whether the pool must check a runner that sends no message for a while.
+// This is true for runners that have jobs or are unresponsive. See docs/decisions/0055.
 func (l *loop) needsLivenessCheckLocked(conn *runnerConn) bool {
 	return !conn.checking && (conn.state == connUnresponsive || l.leases.anyHeldByLocked(conn))
 }
@@ -105,7 +104,7 @@ func (l *loop) returnExpired(location leaseLocation, list []*lease) {
 }
 
 // possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
-// location. The result all is true if dirs is complete and not empty, and no runner in it was found dead.
+// location. It returns true if the list is complete and not empty, and no runner in it was found dead.
 func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, all bool) {
 	if location.conn != nil {
 		return []string{location.dir}, true
@@ -122,7 +121,7 @@ func (l *loop) possibleRunnerDirs(location leaseLocation) (dirs []string, all bo
 	return dirs, all && len(dirs) > 0
 }
 
-// awaitAnswer waits until the channel answer receives a value or the lease ends. answered is false if the
+// awaitAnswer waits for a value from the channel or for the end of the lease. answered is false if the
 // lease ended first. If the runner of the lease does not answer liveness checks, awaitAnswer returns an
 // error that names the runner.
 func (p *Pool) awaitAnswer(ctx context.Context, h *lease, answer <-chan error) (answered bool, err error) {

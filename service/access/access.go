@@ -120,8 +120,8 @@ func (r *Rights) PeerName(uid int) string {
 	return r.Directory.UserName(uid)
 }
 
-// Refuse implements control.Authorizer: it returns the error for a peer that lacks a right. The
-// parameters what and needs are the refused action and this right.
+// Refuse implements control.Authorizer: it returns the error for a peer that lacks a right. The error names
+// the refused action and this right.
 func (r *Rights) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := r.PeerName(p.UID)
 	if !p.Right.Covers(control.RightRead) {
@@ -164,8 +164,8 @@ func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error 
 	return g.CheckMayActOn(p, method, "job", j)
 }
 
-// CheckMayActOn is like CheckMayAct, but also works for schedules. The parameter what is "job" or "schedule".
-// For a schedule, j is a job that represents the jobs of the schedule.
+// CheckMayActOn is like CheckMayAct, but also works for schedules. The caller passes "job" or "schedule" for
+// the error message. For a schedule, j is a job that represents the jobs of the schedule.
 func (g *Guard) CheckMayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	isOwner := g.IsOwner(p, j)
 	needs := control.RequiredRight(method, isOwner)
@@ -198,7 +198,7 @@ func (g *Guard) Hides(p *control.Peer, j *queue.Job) bool {
 }
 
 // MayRead reports whether a peer may learn that a job exists. restrictedToUID is the uid of the only user
-// without the right operate that may see the job, or nil if all users may see it.
+// without the right "operate" that may see the job, or nil if all users may see it.
 func MayRead(p *control.Peer, restrictedToUID *int) bool {
 	return restrictedToUID == nil || *restrictedToUID == p.UID || p.Right.Covers(control.RightOperate)
 }

@@ -136,7 +136,7 @@ func TestHiddenJobsLookMissing(t *testing.T) {
 	}
 }
 
-// With a selection, a user without the right operate can change only the user's own jobs.
+// With a selection, a user without the right "operate" can change only the user's own jobs.
 func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 	for right, own := range map[control.Right]bool{control.RightSubmit: true, control.RightOperate: false,
 		control.RightAdmin: false} {

@@ -172,8 +172,8 @@ func (a *Admission) Admit(ctx context.Context, p *control.Peer) error {
 	return nil
 }
 
-// separateOwner moves the jobs of a uid's former owner to a negative uid. It does nothing if name, the name of
-// the uid's account now, is the stored name. It also finishes a separation that an earlier service has begun.
+// separateOwner moves the jobs of a uid's former owner to a negative uid. It does nothing if the uid's current
+// name equals the stored name. It also finishes a separation that an earlier service has begun.
 func (a *Admission) separateOwner(ctx context.Context, uid int, name string) error {
 	a.Owners.mu.Lock()
 	former, unfinished := a.Owners.names[uid], a.Owners.unseparatedUIDs[uid]
@@ -360,7 +360,7 @@ func (o *Owners) lookUpName(uid int, fresh bool) string {
 }
 
 // expired reports whether a caller must look the name up again. It returns false while the look-up is in
-// progress. With fresh, every ended look-up has expired.
+// progress. If fresh is true, every ended look-up has expired.
 func (n *NameLookup) expired(fresh bool) bool {
 	select {
 	case <-n.Done:

@@ -39,8 +39,8 @@ func (d *DrainState) isDrained() bool {
 }
 
 // beginRead must be called before a read of this node's drain from the store. The returned function records the
-// result of that read. Reads may finish in another order than they began. So record ignores a result if the
-// result of a later read was already recorded.
+// result of that read. Reads may finish in another order than they began. So that function ignores a result if
+// the result of a later read was already recorded.
 func (d *DrainState) beginRead() (record func(on bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +66,7 @@ func (d *DrainState) EndDrainCommand(node string) string {
 }
 
 // BeginDrainRead must be called before each read of this node's drain from the store. The caller passes the
-// result to the returned function, which records it and applies it to the pool.
+// result of the read to the returned function, which records this result and applies it to the pool.
 func (d *Drainer) BeginDrainRead() (record func(on bool)) {
 	setNodeDrain := d.DrainState.beginRead()
 	return func(on bool) {

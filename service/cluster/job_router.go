@@ -119,8 +119,8 @@ const maxRemoteWaits = 16
 // NewRemoteWaitLimiter returns the limiter for requests that wait for a job on another node.
 func NewRemoteWaitLimiter() *fair.Limiter { return fair.NewLimiter(fair.Bound{Max: maxRemoteWaits}) }
 
-// watchNode calls cancel with a nodeLostError once the node's lease has expired or the node was removed. It
-// returns when ctx ends.
+// watchNode cancels a request to a node once the node's lease has expired or the node was removed. The cause is a
+// nodeLostError. watchNode returns when ctx ends.
 func (r *JobRouter) watchNode(ctx context.Context, node int64, cancel func(error)) {
 	for {
 		select {

@@ -93,8 +93,8 @@ func (r *JobRouter) readRemote(ctx context.Context, p outputReadRequest) (*outpu
 	return r.readOnNode(ctx, node, p)
 }
 
-// ReadOutput reads the output of a running job, which may run on any node. With wait, it waits until the job
-// has printed something. ok is false if no node runs the job.
+// ReadOutput reads the output of a running job, which may run on any node. If wait is true, it waits until
+// the job has printed something. ok is false if no node runs the job.
 func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (piece *outputPiece,
 	ok bool, err error) {
 	p := outputReadRequest{JobSeq: seq, Cursor: cursor, WaitForOutput: wait}

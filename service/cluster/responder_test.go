@@ -78,7 +78,7 @@ func TestRejectedRequestsNameTheNode(t *testing.T) {
 	}
 }
 
-// An error of a handler with the code unsupported keeps its text: it is not mistaken for an unknown method.
+// An error of a handler with queue.CodeUnsupported keeps its text: it is not mistaken for an unknown method.
 func TestUnsupportedByAHandlerIsNotAnUnknownMethod(t *testing.T) {
 	failure := queue.Errorf(queue.CodeUnsupported, "this system has no such signal")
 	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {

@@ -192,7 +192,7 @@ func (x *Examiner) examineRunners() []store.Finding {
 	return list
 }
 
-// ProgramFiles describes the files of the service's own program and of the program runner. It omits missing files.
+// ProgramFiles describes the files of the service's program and of the given runner program. It omits missing files.
 func ProgramFiles(runner string) (list []parts.ProgramFile) {
 	self, _ := os.Executable()
 	for _, path := range []string{self, runner} {

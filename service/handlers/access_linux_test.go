@@ -59,7 +59,7 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// blockDirectory makes look-ups of users call the function wait before they answer that the user is unknown.
+// blockDirectory makes look-ups of users wait until the callback returns. They answer that the user is unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
 	d.LookupFunc = func(string, string) (string, error) { wait(); return "", nil }
 }

@@ -184,9 +184,9 @@ func (h *API) changeSetting(ctx context.Context, k *config.Key, text string) (v 
 	return v, nil
 }
 
-// putSetting stores a setting on behalf of the peer and applies it. It also sets the setting in the running
-// layer, whose values last until the service ends, to the value running; "" removes it there.
-// pending says what is not in effect yet. The caller holds the settings lock.
+// putSetting stores a setting on behalf of the peer and applies it. It also sets a second value in the
+// running layer, whose values last until the service ends. If this value is "", it removes the setting from that
+// layer. pending says what is not in effect yet. The caller holds the settings lock.
 func (h *API) putSetting(ctx context.Context, set store.Setting, running string) (pending string, err error) {
 	set.UID = control.PeerFrom(ctx).UID
 	if err := h.storeSetting(ctx, set); err != nil {
@@ -204,8 +204,8 @@ func (h *API) storeSetting(ctx context.Context, set store.Setting) error {
 	return h.Store.SetSetting(ctx, set)
 }
 
-// changeWorkerCount sets the number of workers to the result of the function count, which gets the current
-// number. The new number lasts until the service ends and overrides every other value of the setting.
+// changeWorkerCount sets the number of workers. The callback computes the new number from the current one. The new
+// number lasts until the service ends and overrides every other value of the setting.
 func (h *API) changeWorkerCount(ctx context.Context, count func(now int) int) error {
 	return h.applyOnAllNodes(ctx, func() error {
 		if h.Pool.IsStopping() { // the stop has already removed all workers

@@ -56,15 +56,15 @@ func (h *API) Drain(ctx context.Context, p control.Drain) (control.DrainResult, 
 		return control.DrainResult{}, err
 	}
 	state := control.DrainResult{Draining: h.Pool.IsDraining(), Running: h.Pool.BusyWorkers()}
-	if h.Cluster != nil { // count in the store, which includes jobs that run on other nodes
+	if h.Cluster != nil { // take the number from the store, which also counts the jobs that run on other nodes
 		state.Running = int(h.Store.Counts().States[queue.Processing])
 	}
 	return state, nil
 }
 
-// drainForOtherNode answers a drain request of another node once no job can start on this node. With wait, it
-// instead waits until no job runs on this node, for at most cluster.IdleWait. If jobs are still running then,
-// state.Running is not 0.
+// drainForOtherNode answers a drain request of another node once no job can start on this node. If wait is true,
+// it instead waits until no job runs on this node, for at most cluster.IdleTimeout. If jobs still run after this
+// time, state.Running is not 0.
 func (h *API) drainForOtherNode(ctx context.Context, wait bool) (state control.DrainResult, err error) {
 	if !wait {
 		if err = h.ReloadShared(ctx); err == nil {
@@ -80,8 +80,8 @@ func (h *API) drainForOtherNode(ctx context.Context, wait bool) (state control.D
 	return state, ctx.Err()
 }
 
-// confirmDrainOfAll waits until no job can start on any node. With wait, it then also waits until no job runs
-// on any node.
+// confirmDrainOfAll waits until no job can start on any node. If wait is true, it then also waits until no job
+// runs on any node.
 func (h *API) confirmDrainOfAll(ctx context.Context, wait bool) error {
 	nodes, err := h.AllNodes.Nodes(ctx)
 	if err == nil {

@@ -230,7 +230,7 @@ func TestDrainFailsIfItIsEnded(t *testing.T) {
 	}
 }
 
-// drainEndingCluster calls end when the service asks the first node to confirm the drain.
+// drainEndingCluster makes another request end the drain (end) when the service asks the first node to confirm it.
 type drainEndingCluster struct {
 	*drainCluster
 	end func()

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// occupyReadSlots occupies all read slots until release is called.
+// occupyReadSlots occupies all read slots until the returned function is called.
 func occupyReadSlots(t *testing.T, s *rig) (release func()) {
 	done := make(chan struct{})
 	var places, taken sync.WaitGroup

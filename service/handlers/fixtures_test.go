@@ -104,7 +104,7 @@ func namedJobs(word string, n int) []queue.Job {
 	return jobs
 }
 
-// writeOutputFile writes an output file. The function chunks passes the file's chunks to its argument.
+// writeOutputFile writes an output file. The callback writes the chunks of the file.
 func (s *rig) writeOutputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
 	t.Helper()
 	path := runner.OutputPath(s.RunnerLocation.Dir, ref)

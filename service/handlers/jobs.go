@@ -78,7 +78,7 @@ type enqueueRequest struct {
 	runNext               bool // the jobs start before the caller's own waiting jobs
 }
 
-// enqueue stores the jobs of a request with the function put. If the request commits a batch (jobs that were
+// enqueue stores the jobs of a request by means of the callback. If the request commits a batch (jobs that were
 // enqueued in several requests), enqueue returns once all jobs of the batch are in the queue.
 func (h *API) enqueue(ctx context.Context, a enqueueRequest,
 	put func(context.Context, store.Request) (store.Receipt, error)) (store.Receipt, replyNotes, error) {

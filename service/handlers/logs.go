@@ -147,9 +147,9 @@ func (l *logSender) sendLast() error {
 	return nil
 }
 
-// selectsChunk reports whether the request selects a chunk of output. For lost bytes whose stream is unknown,
-// it ignores the streams and the start of the period that the request selects, because these bytes were printed
-// at the chunk's time or later.
+// selectsChunk reports whether the request selects a chunk of output. If the chunk represents lost bytes whose
+// stream is unknown, only the end of the requested period matters. The lost bytes may belong to any stream, and
+// were printed at the chunk's time or later.
 func (l *logSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return l.params.Until == 0 || c.Time < int64(l.params.Until)
@@ -167,8 +167,8 @@ func (l *logSender) selectsStream(s output.Stream) bool {
 	return !only || l.params.Stdout == (s == output.Stdout)
 }
 
-// maxPieceBytes is the maximum number of bytes of output in one notification. JSON may encode one byte as six
-// bytes, so this number is small.
+// maxPieceBytes is the maximum number of bytes of output in one notification. In JSON, they may take six
+// times as many bytes.
 const maxPieceBytes = 32 << 10
 
 // send sends a chunk to the client, in pieces, if the request selects the chunk.
@@ -211,9 +211,9 @@ func newPiece(c *output.Chunk) control.OutputPiece {
 	return p
 }
 
-// readTail reads at least tail bytes at the end of each stream of an attempt's output. It reads the output of a
-// running attempt in one request, because the runner may drop the output before a second one. A runner keeps at
-// most output.MaxMemoryBytes bytes of both streams.
+// readTail reads the end of each stream of an attempt's output: at least the given number of bytes. It reads the
+// output of a running attempt in one request, because the runner may drop the output before a second one. A
+// runner keeps at most output.MaxMemoryBytes bytes of both streams.
 func (h *API) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
 	if h.isRunning(ctx, j, n) {
 		_, err := h.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
@@ -240,8 +240,8 @@ func (h *API) liveOutputEnd(ctx context.Context, seq int64) (end output.Cursor, 
 	return chunk.Cursor, nil
 }
 
-// readUpTo reads the output of a running attempt from the cursor c up to the position end, and passes it to
-// the function each. It stops at end, because the attempt may print faster than the caller reads.
+// readUpTo reads the output of a running attempt between two positions, and passes it to the callback. It does not
+// continue to the end of the output, because the attempt may print faster than the caller reads.
 func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 	each func(output.Chunk) error) error {
 	start := c
@@ -270,9 +270,9 @@ func (h *API) readUpTo(ctx context.Context, seq int64, c, end output.Cursor,
 	return nil
 }
 
-// readLive reads a piece of a running attempt's output after the cursor, passes it to the function each, and moves
-// the cursor. With follow, it waits for new output. more is false if the attempt no longer runs or all output was
-// read.
+// readLive reads a piece of a running attempt's output after the cursor, passes it to the callback, and moves the
+// cursor. If follow is true, it waits for new output. more is false if the attempt no longer runs or all output
+// was read.
 func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool,
 	each func(output.Chunk) error) (more bool, err error) {
 	chunk, ok, err := h.Router.ReadOutput(ctx, seq, *c, follow)
@@ -287,8 +287,8 @@ func (h *API) readLive(ctx context.Context, seq int64, c *output.Cursor, follow 
 	return !chunk.IsComplete && (follow || before != *c), nil
 }
 
-// readStored reads the stored output of attempt n after a cursor and passes it to the function each. If tail is
-// positive, it reads only the end of each stream, at least tail bytes. For damaged or missing output it
+// readStored reads the stored output of attempt n after a cursor and passes it to the callback. If tail is
+// positive, it reads only the end of each stream: at least this number of bytes. For damaged or missing output it
 // passes a chunk that says so.
 func (h *API) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor,
 	each func(output.Chunk) error) error {
@@ -357,7 +357,7 @@ func decodedChunks(encoded []byte) iter.Seq2[output.Chunk, error] {
 	return chunkSeq(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
 }
 
-// chunkSeq returns a sequence of the chunks that the function decode passes to its argument.
+// chunkSeq converts a decoder to a sequence of chunks. The decoder calls a function for each chunk.
 func chunkSeq(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")
@@ -376,8 +376,8 @@ func chunkSeq(decode func(each func(output.Chunk) error) error) iter.Seq2[output
 // chunkOverheadBytes is the memory that a chunk needs in addition to its data, in bytes.
 const chunkOverheadBytes = 64
 
-// eachChunk calls the function each with every chunk. It takes a slot of the class for a bounded number of
-// chunks at a time, so that other requests get their turn.
+// eachChunk passes every chunk to the callback. It holds a slot of the class only for a bounded number of chunks at
+// a time, so that other requests get their turn.
 func (h *API) eachChunk(ctx context.Context, class control.SlotClass, chunks iter.Seq2[output.Chunk, error],
 	each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)

@@ -36,8 +36,8 @@ func readLogs(t *testing.T, s *rig, p control.Logs) string {
 	return string(got)
 }
 
-// lastLinesOf returns the last n lines of the chunks for which wanted returns true. It is a simple
-// implementation to compare with.
+// lastLinesOf returns the last n lines of the chunks that the callback accepts. It is a simple implementation,
+// with which the test compares the result.
 func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
 	var all []byte
 	for _, c := range chunks {

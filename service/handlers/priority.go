@@ -11,7 +11,7 @@ import (
 )
 
 // checkPriority returns an error if the peer may not set the job's priority, because the priority is too far
-// from the default of the queue. Without this limit, a user with only the right submit could always rank own
+// from the default of the queue. Without this limit, a user with only the right "submit" could always rank own
 // jobs before other users' jobs.
 func (h *API) checkPriority(p *control.Peer, j *queue.Job) error {
 	low, high := h.priorityBounds(p, j.Queue)
@@ -32,9 +32,9 @@ func (h *API) priorityBounds(p *control.Peer, name string) (low, high int64) {
 	return max(def-most, -queue.MaxPriority), min(def+most, queue.MaxPriority)
 }
 
-// A job that is enqueued with the option next starts before its owner's waiting jobs. Its priority is one above
+// A job that is enqueued with the option "next" starts before its owner's waiting jobs. Its priority is one above
 // the highest effective priority of the owner's jobs that could start now or wait to be retried. Waiting raises
-// effective priorities without limit. But a user with only the right submit may set priorities only up to a
+// effective priorities without limit. But a user with only the right "submit" may set priorities only up to a
 // limit. If the needed priority is above that limit, the job gets the limit, and a note says so.
 //
 // With the setting aging = enqueue, a new job raises the effective priority of each waiting job by one. The new
@@ -139,7 +139,7 @@ func (h *API) raisePriorityToNext(p *control.Peer, j *queue.Job, best store.Wait
 		return nil
 	}
 	if order.Scheduling == queue.ByAging && order.AgingUnit == queue.AgingByEnqueues {
-		best.Priority += int64(earlier) + 1 // the new jobs add this to the waiting jobs' priorities
+		best.Priority += int64(earlier) + 1 // each new job raises the effective priorities of waiting jobs by one
 	}
 	_, most := h.priorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(best.Priority+1, most))

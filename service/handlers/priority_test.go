@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A user with only the right submit can set only priorities near the default of the queue. That applies to a
+// A user with only the right "submit" can set only priorities near the default of the queue. That applies to a
 // single job, to a batch and to an edit. Users with more rights can set any priority.
 func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 	s := newStoreRig(t)

@@ -90,7 +90,7 @@ func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control
 	return list, err
 }
 
-// addOtherNodesThroughput adds the throughput of the other nodes to each queue's.
+// addOtherNodesThroughput adds to the throughput of each queue that of the other nodes.
 func (h *API) addOtherNodesThroughput(ctx context.Context, list []control.QueueView) {
 	_, ended := h.AllNodes.OtherNodesThroughput(ctx)
 	for i := range list {
@@ -98,8 +98,8 @@ func (h *API) addOtherNodesThroughput(ctx context.Context, list []control.QueueV
 	}
 }
 
-// viewQueues returns the queues for which wanted returns true, in the form of a reply. The throughput is that
-// of this node.
+// viewQueues returns the queues that the callback accepts, in the form of a reply. The throughput is that of
+// this node.
 func (h *API) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
@@ -157,7 +157,7 @@ func (h *API) QueueSet(ctx context.Context, p control.QueueSet) (v control.Queue
 	return v, err
 }
 
-// setIfGiven sets *to to *given if given is not nil.
+// setIfGiven assigns *given to a variable, unless given is nil.
 func setIfGiven[T any](to, given *T) {
 	if given != nil {
 		*to = *given
@@ -181,7 +181,7 @@ func (h *API) ruleOf(ctx context.Context, name string) (store.QueueRule, error) 
 	return q.Rule, err
 }
 
-// setRule stores the settings of a queue and writes the action, the parameter verb, to the audit log. The caller
+// setRule stores the settings of a queue, and records the action in the audit log under the given verb. The caller
 // holds the settings lock.
 func (h *API) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
 	if err := h.Guard.Audit(ctx, verb, name, nil); err != nil {
@@ -319,8 +319,8 @@ func (h *API) recallQueue(ctx context.Context, q *store.QueueState) error {
 	}
 }
 
-// pauseJobs concurrently pauses running jobs of this node, except those in the set handled. It adds the other
-// jobs to this set.
+// pauseJobs concurrently pauses running jobs of this node, except those that earlier calls have handled. It adds
+// the jobs that it pauses to the set of handled jobs.
 func (h *API) pauseJobs(ctx context.Context, seqs []int64, uid int, handled map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup

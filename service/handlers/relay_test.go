@@ -34,7 +34,7 @@ func (c *relayingCluster) LeaseHolder(context.Context, int64) (int64, error) { r
 // SendRequest makes node b execute a request, and returns the answer.
 func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
 	c.requests = append(c.requests, string(raw))
-	// Node b runs in another process, so the peer in ctx does not reach it.
+	// Do not pass ctx, which contains the peer: a real node b runs in another process and does not get ctx.
 	return control.EncodeAnswer(c.b.ExecuteRequest(context.WithoutCancel(context.Background()), raw)), ctx.Err()
 }
 
@@ -91,7 +91,7 @@ func TestVerbsReachTheHolder(t *testing.T) {
 
 // If another node holds the lease of a job, an edit makes that node return the job to the queue. The node that
 // has checked the edit then changes the job. The job keeps its state, even if no node holds its lease any more.
-// The error says if it can no longer be edited.
+// If the job can no longer be edited, the error says so.
 func TestEditOfAHeldJobStaysOnTheNode(t *testing.T) {
 	for name, c := range map[string]struct {
 		verbs []queue.Verb // changes by other callers before the edit

@@ -36,8 +36,8 @@ type rigAuthorizer struct {
 // shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
 const shapeSize = control.MaxLineBytes - 4096
 
-// repeatToSize returns a value of at most shapeSize bytes: the text in open, then as many copies of unit as
-// fit, then the text in end.
+// repeatToSize returns a value of at most shapeSize bytes: an opening text, as many copies of a unit as fit, and
+// a closing text.
 func repeatToSize(open, unit, end string) string {
 	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
 }

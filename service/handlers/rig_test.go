@@ -24,7 +24,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// rig is an API with the parts that it needs. It has a queue, but runs no jobs and has no socket. The field api
+// rig is an API with the parts that it needs. It has a queue, but runs no jobs and has no socket. Its field api
 // is the embedded API.
 type rig struct {
 	*API
@@ -46,7 +46,7 @@ type rigOptions struct {
 	runAsSubmitters bool   // jobs run as their submitters, even if the settings differ
 }
 
-// newRig returns a rig. Without the option store, its queue is in memory.
+// newRig returns a rig. If the options contain no store, its queue is in memory.
 func newRig(t testing.TB, o rigOptions) *rig {
 	t.Helper()
 	d := &parts.Dependencies{

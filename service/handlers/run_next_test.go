@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job that is enqueued with the option next gets a priority above the effective priorities of its owner's
+// A job that is enqueued with the option "next" gets a priority above the effective priorities of its owner's
 // waiting jobs. If the owner may not set such a high priority, the job gets the highest allowed one and a note.
 // The request is never rejected because of a priority that the owner did not specify.
 func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
@@ -65,7 +65,7 @@ func TestNextIsAboveTheUsersOwnJobs(t *testing.T) {
 		`next: the job is enqueued at its usual place, because the setting "scheduling" is "fifo"`)
 }
 
-// A job that is enqueued with the option next never gets a priority below its queue's default.
+// A job that is enqueued with the option "next" never gets a priority below its queue's default.
 func TestNextLowersNoPriority(t *testing.T) {
 	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
@@ -86,8 +86,8 @@ func TestNextLowersNoPriority(t *testing.T) {
 	}
 }
 
-// A job that is enqueued with the option next gets a priority above that of a failed job that waits for its
-// retry too, even if another job of the owner could start now.
+// A job that is enqueued with the option "next" also gets a priority above that of its owner's failed job that waits
+// for its retry. This is true even if another job of the owner could start now.
 func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	s := newStoreRig(t)
 	ctx := asPeer(t, owner, control.RightSubmit)
@@ -186,7 +186,7 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 	}
 }
 
-// A job that is enqueued with the option next starts before its owner's waiting jobs, even with the setting
+// A job that is enqueued with the option "next" starts before its owner's waiting jobs, even with the setting
 // aging = enqueue, where each new job gives waiting jobs a point of priority. The jobs of a batch start in the
 // order of the batch.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {

@@ -77,8 +77,8 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.S
 	})
 }
 
-// retryIfChanged calls do, which changes a schedule. It calls do again if another request has changed the
-// schedule in the meantime, at most scheduleTries times in all.
+// retryIfChanged calls a function that changes a schedule. It repeats the call if another request has changed the
+// schedule in the meantime. It makes at most scheduleTries calls.
 func retryIfChanged(do func() error) (err error) {
 	for range scheduleTries {
 		if err = do(); !errors.Is(err, store.ErrScheduleChanged) {
@@ -149,9 +149,9 @@ func nextOccurrence(s *store.Schedule, line *schedule.CronLine, zone *time.Locat
 	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.JitterDelay(s.Name, next, s.Jitter)))
 }
 
-// checkReplace checks whether the schedule want may replace the existing schedule sched. equal is true if both
-// are equal. If they differ, checkReplace returns an error if replace is false or the caller lacks the right.
-// Only admins may change the command of another user's schedule.
+// checkReplace checks whether a new schedule (want) may replace an existing one (sched). equal is true if both are
+// equal. If they differ, checkReplace returns an error if the request does not allow the replacement, or if the
+// caller lacks the right to it. Only admins may change the command of another user's schedule.
 func (h *API) checkReplace(ctx context.Context, sched, want *store.Schedule, replace bool) (equal bool,
 	err error) {
 	peer := control.PeerFrom(ctx)
@@ -173,7 +173,7 @@ func (h *API) checkReplace(ctx context.Context, sched, want *store.Schedule, rep
 }
 
 // differingFields returns the names of the fields in which two schedules differ. The fields of the schedule and those
-// of its jobs are compared separately, because both have a field jitter.
+// of its jobs are compared separately, because both have a field "jitter".
 func differingFields(a, b *store.Schedule) (names []string) {
 	for _, part := range []struct {
 		name  string
@@ -260,7 +260,7 @@ func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleNameParams) (c
 	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
-// showSchedule returns the reply that shows a schedule. It calls the function more to add to the reply.
+// showSchedule returns the reply that shows a schedule. The callback may add to the reply.
 func (h *API) showSchedule(ctx context.Context, name string,
 	more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
@@ -327,8 +327,8 @@ func (h *API) viewOccurrence(ctx context.Context, r *store.OccurrenceRecord) (co
 	return v, nil
 }
 
-// changeSchedule calls the function do to change a schedule, and returns the changed schedule. It returns an
-// error if the caller may not use the method on that schedule.
+// changeSchedule lets the callback change a schedule, and returns the changed schedule. It returns an error if
+// the caller may not use the method on that schedule.
 func (h *API) changeSchedule(ctx context.Context, method, name string,
 	do func(sched *store.Schedule, uid int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)

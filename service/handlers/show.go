@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// maxShowTailBytes is the maximum number of bytes that the method show returns from the end of each output
-	// stream of the last attempt.
+	// maxShowTailBytes is the maximum number of bytes that Show returns from the end of each output stream of the
+	// last attempt.
 	maxShowTailBytes = 4 << 10
-	// maxShownAttempts is the maximum number of attempts that the method show returns.
+	// maxShownAttempts is the maximum number of attempts that Show returns.
 	maxShownAttempts = 100
-	// maxOutputReads limits how often the method show reads the output. If the job's state has changed during a
-	// read, it reads again, so that output and state match.
+	// maxOutputReads limits how often Show reads the output. If the job's state has changed during a read, Show
+	// reads again, so that output and state match.
 	maxOutputReads = 4
 )
 
@@ -73,6 +73,7 @@ type showRequest struct {
 	peer          control.Peer
 	id            string // id of the requested job
 	beforeAttempt int    // show only attempts with a lower number; 0 means the newest attempts
+	// maxVisibility limits what the reply shows, in addition to the peer's right.
 	maxVisibility access.Visibility
 
 	job           queue.Job // the job as last read, without its large fields

@@ -21,7 +21,7 @@ func otherUserName(t *testing.T) string {
 	return sid.String()
 }
 
-// blockDirectory makes look-ups of users call the function wait before they answer that the user is unknown.
+// blockDirectory makes look-ups of users wait until the callback returns. They answer that the user is unknown.
 func blockDirectory(d *accounts.Directory, wait func()) {
 	d.LookupFunc = func(string) (accounts.Entry, error) { wait(); return accounts.Entry{}, nil }
 }

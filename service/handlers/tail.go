@@ -103,9 +103,10 @@ func (l *logSender) seekLiveTail(ctx context.Context, j *queue.Job, lines int) e
 	}
 }
 
-// seekLines moves l.cursor to the beginning of the last lines of an output. The function read passes the output
-// after position to its argument. The parameter earlier says for each stream whether output before position may
-// exist; the first line may then be incomplete. seekLines returns false if it needs more output to find enough lines.
+// seekLines moves l.cursor to the beginning of the last lines of an output. It reads the output after the given
+// position, by means of the callback. For each stream, earlier says whether there may be output before the
+// position. The first line may then be incomplete. seekLines returns false if it needs more output to find enough
+// lines.
 func (l *logSender) seekLines(ctx context.Context, lines int, position output.Cursor, earlier [2]bool,
 	read func(each func(output.Chunk) error) error) (found bool, err error) {
 	cut := [2]bool{earlier[0] && l.selectsStream(output.Stdout), earlier[1] && l.selectsStream(output.Stderr)}

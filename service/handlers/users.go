@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// maxListedGroups is the maximum number of the peer's groups that the method whoami lists.
+// maxListedGroups is the maximum number of the peer's groups that API.Whoami lists.
 const maxListedGroups = 1000
 
 // Whoami implements control.API.

@@ -62,7 +62,7 @@ func (h *API) Wait(ctx context.Context, p control.Wait, each func(control.JobEnd
 	}
 }
 
-// waitRequest is the state of a request that waits for jobs to end. A job in the state held has not ended, so
+// waitRequest is the state of a request that waits for jobs to end. A job in the state "held" has not ended, so
 // the request waits for it.
 type waitRequest struct {
 	h           *API

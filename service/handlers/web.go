@@ -67,7 +67,7 @@ func (h *API) runWeb(ctx context.Context, verb, listen string) error {
 		err = k.Check(text)
 	}
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		// Here the error must name the parameter listen instead of the setting.
+		// Name the parameter "listen" in the error, since the user has not changed the setting.
 		return queue.Invalid("listen", "%s", e.Message)
 	}
 	if err := h.Guard.Audit(ctx, verb, text, nil); err != nil {

@@ -175,7 +175,7 @@ func (h *API) Tree(ctx context.Context, p control.Tree) (control.TreeView, error
 var dependencyTexts = map[store.DependencyStatus]string{store.Unresolved: "open", store.Satisfied: "met",
 	store.Broken: "failed"}
 
-// maxAheadUsers is the maximum number of users that the method why lists. Their jobs start before the job in
+// maxAheadUsers is the maximum number of users that API.Why lists because their jobs start before the job in
 // question.
 const maxAheadUsers = 5
 
@@ -200,7 +200,7 @@ func (h *API) addStartOrder(ctx context.Context, j *queue.Job, w *control.Why) e
 	})
 }
 
-// aheadByUser groups by user the jobs in a list. All of them start before job j. It returns at most
+// aheadByUser groups the jobs in a list by user. All jobs in the list start before job j. It returns at most
 // maxAheadUsers users, those with the most jobs first.
 func (h *API) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := h.Store.Order()

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// If other jobs start before a job, the method why says how many, of which users, and why they start first.
+// If other jobs start before a job, API.Why returns how many, of which users, and the reasons.
 func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	const other, third = owner + 1, owner + 2
 	s := newStoreRig(t) // this service orders jobs by priority
@@ -76,8 +76,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	}
 }
 
-// If a job of the same priority starts first because it was enqueued earlier, the method why says that it has
-// waited longer. It does not say so if priority alone orders the jobs.
+// If a job of the same priority starts first because it was enqueued earlier, API.Why returns the reason
+// "longer waiting". It does not return this reason if priority alone orders the jobs.
 func TestWhyComparesHowLongJobsWait(t *testing.T) {
 	const other = owner + 1
 	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging,

@@ -142,8 +142,8 @@ func (m *hookMaker) makeHooks(j *queue.Job, moments queue.HookEvents) (drafts []
 	return drafts
 }
 
-// jobHook returns the hook job for a command that the job itself defines. It runs with the job's account,
-// shell, directory and environment.
+// jobHook returns the hook job for a command that job j defines. The hook job runs with the account, shell,
+// directory and environment of j.
 func (m *hookMaker) jobHook(j *queue.Job, moment queue.HookEvents, line, jobJSON string) queue.Job {
 	h := m.baseDraft(j, moment, jobJSON)
 	h.UID, h.User, h.AsUID = j.UID, j.User, j.AsUID
@@ -205,8 +205,8 @@ func (m *hookMaker) setAccount(h *queue.Job) {
 	}
 }
 
-// mergeEnv adds variables to an environment, sorted by name. An added variable replaces a variable
-// with the same name.
+// mergeEnv adds variables to an environment, and sorts the result by name. An added variable replaces a
+// variable with the same name.
 func mergeEnv(env, others []string) (all []string) {
 	named := map[string]string{}
 	for _, e := range slices.Concat(env, others) {
@@ -251,7 +251,7 @@ func (m *hookMaker) DraftsForTest(name string, now queue.Millis) (drafts []queue
 			drafts[i].MaxAttempts = 1 // allow no retries, so that the test shows the result
 		}
 	}()
-	// The user may copy a name from the output of config list, where it has one of these prefixes.
+	// The user may copy a name from the output of "config list", where it has one of these prefixes.
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.")
 	j := queue.Job{
 		ID: "test", Queue: queue.DefaultQueue, UID: m.Account.UID, State: queue.Dead, ExitCode: 1, Attempts: 1,

@@ -69,8 +69,7 @@ var gateTexts = map[queue.GateKind]struct {
 // GateReasonKind returns the value of Reason.Kind for a kind of gate.
 func GateReasonKind(g queue.GateKind) string { return gateTexts[g].kind }
 
-// SetNodeStateText replaces the end of a reason that names the only node for a job. The new end is state, which
-// describes that node.
+// SetNodeStateText replaces the end of a reason that names the only node for a job by a description of that node.
 func SetNodeStateText(r *control.Reason, state string) {
 	r.Text = strings.NewReplacer(nodeMismatch, state, noNodeMatches, state).Replace(r.Text)
 }

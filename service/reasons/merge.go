@@ -57,7 +57,7 @@ func Merge(thisNode string, local []control.Reason, others []cluster.NodeResult[
 		r := &list[i]
 		if len(r.Nodes) == len(all) {
 			r.Nodes = nil
-			if r.Kind == GateReasonKind(queue.GateNode) { // users may have written parts of other reasons
+			if r.Kind == GateReasonKind(queue.GateNode) { // change no other reasons, which may contain texts of users
 				r.Text = strings.Replace(r.Text, nodeMismatch, noNodeMatches, 1)
 			}
 			continue

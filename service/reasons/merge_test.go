@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// If several nodes share a queue, the method why merges the reasons of all nodes. The result does not depend on
+// If several nodes share a queue, Merge combines the reasons of all nodes. The result does not depend on
 // the node that gets the request.
 func TestReasonsOfAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining",

@@ -24,8 +24,8 @@ type Finder struct {
 
 // This file decides why a job does not run. JobReason returns what the job itself waits for: a user's action,
 // other jobs or its start time. NodeReasons returns what keeps this node from starting a job that is due, with
-// the most helpful reason first. "queuectl why" shows all reasons. The web page and the commands list, show,
-// status and top show only the first reason, as waits_for.
+// the most helpful reason first. "queuectl why" shows all reasons. The web page and the commands "list", "show",
+// "status" and "top" show only the first reason, as waits_for.
 
 // WaitReasonsTimeout limits how long a list waits for the writer of the store. Only the writer knows how much
 // room each gate (such as a lock) has. If the writer is delayed for longer, the list leaves out reasons about

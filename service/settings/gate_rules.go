@@ -33,8 +33,7 @@ func (r *GateRules) LoadGates(ctx context.Context) error {
 	return err
 }
 
-// EachSharedGate calls the function each with every shared gate that comes after a given gate in the store's
-// order.
+// EachSharedGate passes to the callback every shared gate that comes after a given gate in the store's order.
 func EachSharedGate(ctx context.Context, s store.Gates, after store.GateState, each func(store.GateState)) error {
 	for {
 		page, err := s.Gates(ctx, queue.SharedOwner, after)
@@ -51,8 +50,8 @@ func EachSharedGate(ctx context.Context, s store.Gates, after store.GateState, e
 	}
 }
 
-// ApplyGateRule applies the rule of a shared key to a job's demand. It returns an error if the demand's
-// number differs from the rule's. See docs/decisions/0018.
+// ApplyGateRule applies the rule of a shared key to a job's demand. It returns an error if the demand contains
+// another limit than the rule. See docs/decisions/0018.
 func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {

@@ -1,5 +1,5 @@
-// Package settings keeps the settings of the service, and caches those of queues and shared keys. So a request
-// reads them without the store.
+// Package settings keeps the settings of the service. It also caches the settings of queues and of shared keys
+// (locks and rates that jobs share). So a request reads them without the store.
 //
 // Start with Keeper, which computes the settings in effect from the file, the environment, the flags and the
 // store.
@@ -80,7 +80,7 @@ func New(o Options) (*Keeper, error) {
 	return s, s.update(func([]config.Layer) {})
 }
 
-// changedCopyLocked returns a copy of the layers after the function change has modified it. The caller holds mu.
+// changedCopyLocked returns a copy of the layers that the callback has modified. The caller holds mu.
 func (k *Keeper) changedCopyLocked(change func(layers []config.Layer)) []config.Layer {
 	layers := slices.Clone(k.layers)
 	for i := range layers {
@@ -230,7 +230,7 @@ func withoutPassword(text string) string {
 	for i, field := range fields {
 		key, _, _ := strings.Cut(field, "=")
 		if name, err := url.QueryUnescape(key); err != nil || strings.Contains(name, "password") {
-			// Here key is, for example, password or sslpassword.
+			// The key is, for example, "password" or "sslpassword".
 			fields[i] = key + "=xxxxx"
 		}
 	}

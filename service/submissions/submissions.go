@@ -43,7 +43,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		enqueuedSignal: make(chan struct{}, 1)}
 	defer t.enqueues.Wait()
 	hint := inbox.SubmissionHints(ctx)
-	// The variable roles holds the roles last sent to the database. rolesSent says whether any were sent.
+	// These are the roles that were last sent to the database, and whether any were sent.
 	roles, rolesSent := "", false
 	lastError := ""
 	for ctx.Err() == nil {
@@ -91,7 +91,7 @@ type poller struct {
 // roleState is the state of one role. If one of its jobs cannot be enqueued now, the role is delayed: its later
 // jobs wait too.
 type roleState struct {
-	inProgress bool
+	inProgress bool   // jobs of the role are being enqueued
 	delayCause string // the error that delays the role; "" if it is not delayed
 }
 
