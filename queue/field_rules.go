@@ -6,7 +6,7 @@ import "slices"
 // them. Resolve checks every spec against the FieldRules, and the JSON Schema of a job declares the same rules.
 // A field that is null, false, or an empty map counts as not given.
 //
-// For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} rejects {"unique_for":
+// For example, {Field: "unique_for", Others: []string{"unique"}, RequiresOther: true, …} rejects {"unique_for":
 // "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
 type FieldRule struct {
 	Field         string // field that the error names

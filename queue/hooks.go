@@ -47,7 +47,7 @@ func HookEventsOf(s State) HookEvents {
 // String returns the name of one event, as used in the settings.
 func (h HookEvents) String() string { return h.choose("completed", "failed", "dead", "ended") }
 
-// choose returns the text for one event. It takes the texts for all events, in the order of Hooks.
+// choose returns the text for one event. It takes the texts for all events, in the order of AllHookEvents.
 func (h HookEvents) choose(texts ...string) string {
 	if i := slices.Index(AllHookEvents, h); i >= 0 {
 		return texts[i]

@@ -12,7 +12,7 @@
 //   - recall.go: how jobs that were sent to a runner in advance keep their order
 //   - connect.go: how the service connects to its runners
 //   - recover.go: what happens when a runner dies
-//   - liveness.go and deadline.go: runners that do not answer
+//   - unresponsive_runners.go and deadline.go: runners that do not answer
 //   - isolation.go: separate runners for jobs that may harm others
 //   - drain.go and pause.go: how starts are stopped for a while, and how jobs are paused
 package worker

@@ -65,7 +65,7 @@ func (l *LockedBuffer) String() string {
 }
 
 // NewQueue creates a state directory without a service. Start starts a service on it, with the program built
-// with tag (see Binary). At the end of the test, all processes of the queue are ended.
+// with tag (see BuiltProgram). At the end of the test, all processes of the queue are ended.
 func NewQueue(t testing.TB, tag string) *Queue {
 	t.Helper()
 	dir, err := tempDir()

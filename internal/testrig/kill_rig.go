@@ -58,7 +58,7 @@ type RigJob struct {
 	Size, Offset, Seconds, Code int // Size and Offset of its output are in bytes; Code is its exit code
 }
 
-// NewRig creates a queue and the files of rigScript. tag is the build tag of the program (see Binary).
+// NewRig creates a queue and the files of rigScript. tag is the build tag of the program (see BuiltProgram).
 func NewRig(t testing.TB, tag string) *Rig {
 	t.Helper()
 	r := &Rig{Queue: NewQueue(t, tag), AckedJobs: map[string]RigJob{}}

@@ -31,7 +31,7 @@ import (
 // jobs of a dead runner, but the service may hang for too long.
 
 // startCheckInterval is the time between two checks for hanging starts. The watchdog notices a new child
-// after at most two checks. It kills a child that has not executed its program within process.StartTimeout
+// after at most two checks. It kills a child that has not executed its program within process.ExecTimeout
 // after that. See docs/decisions/0030.
 const startCheckInterval = 50 * time.Millisecond
 

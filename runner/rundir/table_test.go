@@ -98,7 +98,7 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	table := newTable(t, dir)
 	table.SetStarting(1, wire.Lease{Seq: 5, Fence: 6}, 7)
 	if n, err := table.ReserveSlots(1000); n != 1000 || err != nil {
-		t.Errorf("Reserve returned %d slots, %v; want 1000", n, err)
+		t.Errorf("ReserveSlots returned %d slots, %v; want 1000", n, err)
 	}
 	if n := allocatedBytes(t, table.file); n < 1001*slotBytes {
 		t.Errorf("only %d bytes of the table have disk space", n)
@@ -108,10 +108,10 @@ func TestUsedSlotsHaveDiskSpace(t *testing.T) {
 	}
 	table.file.Close() // closing the file makes writes fail, as on a full disk
 	if n, err := table.ReserveSlots(MaxSlots); n < 1000 || n == MaxSlots || err == nil {
-		t.Errorf("Reserve without disk space returned %d slots, %v; want about 1000 and an error", n, err)
+		t.Errorf("ReserveSlots without disk space returned %d slots, %v; want about 1000 and an error", n, err)
 	}
 	if n, err := table.ReserveSlots(500); n != 500 || err != nil {
-		t.Errorf("Reserve of existing slots returned %d, %v; want 500", n, err)
+		t.Errorf("ReserveSlots of existing slots returned %d, %v; want 500", n, err)
 	}
 }
 

@@ -15,7 +15,7 @@ var hookPromises = []promise{
 	{name: "every way of cancelling a job creates its hook", check: cancellingCreatesHook},
 	{name: "jobs of a batch get their hooks", check: batchJobsGetHooks},
 	{name: "an edit changes a job's hooks", check: editChangesHooks},
-	{name: "a full queue does not prevent hooks, but MaxHooks per user does", check: hooksAreBounded},
+	{name: "a full queue does not prevent hooks, but MaxWaitingHookJobs per user does", check: hooksAreBounded},
 	{name: "a hook removes old outputs of its user if the byte quota requires it", check: hookRemovesOutputsAtQuota},
 	{name: "a hook stores no name for another user", check: hookNamesNoOtherUser},
 	{name: "jobs of a former owner create no hooks", check: disownedJobsCreateNoHooks},
