@@ -62,8 +62,9 @@ func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
 	return b, kept
 }
 
-// AppendChunks appends chunks to b as records. The parameter at is the time of the chunk before them: a record
-// contains the difference of the times. AppendChunks returns the extended b and the time of the last chunk.
+// AppendChunks appends chunks to b as records. A record contains the time since the previous chunk, so the caller
+// passes the time of the chunk before the first one. The results are the extended b and the time of the last
+// chunk.
 func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))

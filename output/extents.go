@@ -58,7 +58,7 @@ func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return nil
 }
 
-// extentAfter returns the index of the first extent that begins after the offset at.
+// extentAfter returns the index of the first extent that begins after an offset.
 func (r *region) extentAfter(at int64) int {
 	i, found := slices.BinarySearchFunc(r.extents, at, func(e extent, at int64) int { return cmp.Compare(e.offset, at) })
 	if found {

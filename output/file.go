@@ -79,7 +79,7 @@ func (l *Log) EncodeTo(w io.Writer) error {
 	return err
 }
 
-// appendFileRecord appends the record of a chunk to b. The parameter offset is the record's offset in the file.
+// appendFileRecord appends the record of a chunk to b. offset is the record's offset in the file.
 // For distance and position, see header.
 func appendFileRecord(b []byte, offset, distance, position int64, c *Chunk) []byte {
 	begin := len(b)
@@ -161,8 +161,8 @@ func parseTrailer(b []byte, offset int64) (t trailer, ok bool) {
 	return t, ok && max(t.printedBytes[0], t.printedBytes[1]) < maxPrintedBytes
 }
 
-// DecodeFile calls the function each, in order, for every chunk of a file that had size bytes when it was
-// written. For damaged or missing bytes, it passes on a chunk that contains their number.
+// DecodeFile passes every chunk of a file, in order, to a function. The file had size bytes when it was written.
+// For damaged or missing bytes, DecodeFile passes on a chunk that contains their number.
 func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 	d := &fileReader{window: window{r: r, size: size, readAhead: readAheadBytes}, each: each}
 	for at := int64(0); ; {

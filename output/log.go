@@ -210,7 +210,7 @@ func (l *Log) joinsPiece(last *piece, at int64, piecesInUse int) bool {
 	return last.number == l.pieceCount-1 && at-last.time < joinWithinMillis
 }
 
-// dropBefore drops the bytes of the half before a position.
+// dropBefore drops the bytes before a position from the half.
 func (h *streamHalf) dropBefore(position int64) {
 	for {
 		p := h.pieces.first()

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail calls the function each, in order, for the chunks at the end of a file that had size bytes when it
-// was written. The chunks contain at least the last bytes of each stream (the parameter tail is their number),
-// and the gaps between them. DecodeTail reads only about as many bytes as it passes on. If any of these bytes
-// are damaged, it returns ErrDamaged without calling the function. DecodeFile can then read the undamaged part.
+// DecodeTail passes the chunks at the end of a file, in order, to a function. The file had size bytes when it was
+// written. The chunks contain at least the given number of bytes from the end of each stream, and the gaps between
+// them. DecodeTail reads only about as many bytes as it passes on. If any of these bytes are damaged, it returns
+// ErrDamaged without calling the function. DecodeFile can then read the undamaged part.
 func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) error {
 	if size <= 0 || tail <= 0 {
 		return nil

@@ -134,7 +134,7 @@ func TestTailReadsLittle(t *testing.T) {
 				l.Append(output.Stdout, int64(i), bytes.Repeat([]byte("x"), 1000))
 			}
 		}},
-	} { // each limit includes whole records, because their checksums are verified
+	} { // each maximum allows for whole records, because their checksums are verified
 		l := output.New(limit, createFileIn(t.TempDir()))
 		c.fill(l)
 		l.Close()
@@ -167,8 +167,8 @@ func restore(chunks []output.Chunk) (streams [2]string) {
 	return streams
 }
 
-// equalExceptDamage reports whether got equals the printed stream want, except for damaged bytes. These are a ? in
-// got.
+// equalExceptDamage reports whether got equals the printed stream want, except for damaged bytes. In got, each
+// damaged byte is a ?.
 func equalExceptDamage(got, want string) bool {
 	if len(got) != len(want) {
 		return false

@@ -219,8 +219,8 @@ func FormatUnits(text, name string, units []int) string {
 	return text + name + "=" + strings.Join(words, ",")
 }
 
-// ParseUnits reads a text that FormatUnits has written. It calls the function each for every resource in it,
-// with the resource's units.
+// ParseUnits reads a text that FormatUnits has written. It passes the name and the units of every resource in the
+// text to a function.
 func ParseUnits(text string, each func(name string, units []int)) {
 	for entry := range strings.FieldsSeq(text) {
 		name, list, _ := strings.Cut(entry, "=")

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// piece is one element of a pattern, as parsed by the independent implementation in this test. If the field any
-// is true, the piece matches any text. Otherwise it matches one character that the function takes accepts.
+// piece is one element of a pattern, as parsed by the independent implementation in this test. It is either a *,
+// which matches any text, or it matches one character if its function returns true for the character.
 type piece struct {
 	any   bool
 	takes func(rune) bool

@@ -83,9 +83,9 @@ func isPlainJSONText(text []byte) bool {
 	return true
 }
 
-// EachMember calls the function each for the members, in order, of a JSON object that CheckJSON has accepted.
-// It takes linear time. It returns an error if data is not an object, has more than MaxMembers members, or
-// contains a name twice.
+// EachMember passes the members of a JSON object, in order, to a function. CheckJSON must have accepted data.
+// EachMember takes linear time. It returns an error if data is not an object, has more than MaxMembers members,
+// or contains a name twice.
 func EachMember(data []byte, each func(name string, value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -117,8 +117,8 @@ func EachMember(data []byte, each func(name string, value json.RawMessage) error
 	return nil
 }
 
-// EachElement calls the function each for the elements, in order, of a JSON array that CheckJSON has accepted.
-// It returns an error if data is not an array.
+// EachElement passes the elements of a JSON array, in order, to a function. CheckJSON must have accepted data.
+// EachElement returns an error if data is not an array.
 func EachElement(data []byte, each func(value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
@@ -158,7 +158,7 @@ func skipValue(data []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // a number or literal ends before the end of its container
+				return i // the container ends here, and so does the number or literal in it
 			}
 			if depth--; depth == 0 {
 				return i + 1

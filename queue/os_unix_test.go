@@ -55,7 +55,7 @@ func shells(t *testing.T) map[string]string {
 	return found
 }
 
-// CommandText returns a line that a shell splits into the same words. The line consists of printable
+// CommandText returns a line that a shell splits into the given words. The line consists of printable
 // characters.
 func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 	line := CommandText("", append([]string{"printf", `%s\0`}, awkwardTexts...))

@@ -191,7 +191,7 @@ func isAbsolute(path string) bool {
 	return path[0] == '/' || drive >= 'a' && drive <= 'z'
 }
 
-// ValueOr returns *p, or the parameter otherwise if p is nil.
+// ValueOr returns *p, or the second argument if p is nil.
 func ValueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise

@@ -191,8 +191,8 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 	return s.setMembers(data, other, (*Field).set)
 }
 
-// setMembers calls the function set for each member of a JSON object that is a field and not null. It passes
-// other members to the function other, as Decode does.
+// setMembers sets the members of a JSON object that are fields and not null, with the given function. It passes
+// members that are not fields to the function other, as Decode does.
 func (s *Spec) setMembers(data []byte, other func(name string, value json.RawMessage) (bool, error),
 	set func(f *Field, s *Spec, value json.RawMessage) error) error {
 	var wrong errorList

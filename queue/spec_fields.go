@@ -42,7 +42,7 @@ func (f *Field) set(s *Spec, v json.RawMessage) (err error) {
 	return err
 }
 
-// readInto makes *to point to the value that the function read returns for v.
+// readInto decodes v with the given function and makes *to point to the decoded value.
 func readInto[T any](to **T, v json.RawMessage, read func(json.RawMessage) (T, error)) error {
 	value, err := read(v)
 	if err == nil {

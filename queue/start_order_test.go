@@ -49,7 +49,7 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 		p1, s1 := draw("one")
 		p2, s2 := draw("other")
 		now := max(s1, s2) + rapid.Int64Range(0, 1<<42).Draw(t, "later")
-		// The exact effective priority, in milliseconds of ageing or in points.
+		// The exact effective priorities (with ageing) of both jobs, in milliseconds of ageing or in points.
 		e1, e2 := p1*interval+now-s1, p2*interval+now-s2
 		if o.AgingUnit == queue.AgingByEnqueues {
 			e1, e2 = p1+now-s1, p2+now-s2

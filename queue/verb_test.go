@@ -123,8 +123,8 @@ func drawValidSpec(t *rapid.T) *queue.Spec {
 	return &spec
 }
 
-// SpecOf returns a spec that requests exactly this job, whatever the current defaults are. For this reason, an
-// edit changes only the fields that it names.
+// SpecOf returns a spec that requests exactly the given job, whatever the current defaults are. An edit is based
+// on this spec, so it changes only the fields that it names.
 func TestSpecOfRequestsSameJob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j, err := queue.Resolve(drawValidSpec(t), defaults)

@@ -196,7 +196,7 @@ func isUnrestricted(word string) bool { return word[0] == '*' || word[0] == '?' 
 // AtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.
 func (l *CronLine) AtBoot() bool { return l.isReboot }
 
-// Next returns the first occurrence later than from, in the given zone. It returns the zero time if no occurrence
+// Next returns the first occurrence after a given time, in a given zone. It returns the zero time if no occurrence
 // exists. createdAt is when the schedule was created; the intervals of @every begin then. Every occurrence is a
 // whole number of milliseconds.
 func (l *CronLine) Next(from, createdAt time.Time, zone *time.Location) time.Time {
@@ -214,7 +214,7 @@ func (l *CronLine) Next(from, createdAt time.Time, zone *time.Location) time.Tim
 	return l.nextFixed(from.In(zone))
 }
 
-// nextElapsed returns the first time later than from at which the wall clock shows a matching time. It does so
+// nextElapsed returns the first time, after a given one, at which the wall clock shows a matching time. It does so
 // even if the clock has already shown that time before.
 func (l *CronLine) nextElapsed(from time.Time) time.Time {
 	at, shown := from, zone.WallClock(from)
@@ -228,13 +228,13 @@ func (l *CronLine) nextElapsed(from time.Time) time.Time {
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
-		// No match exists before the offset changes at end. Continue with the new offset, and include end
-		// itself.
+		// No match exists before the time end, at which the offset changes. Continue with the new offset, and
+		// include end itself.
 		at, shown = end, zone.WallClock(end).Add(-time.Nanosecond)
 	}
 }
 
-// nextFixed returns the first occurrence later than from. Every matching wall-clock time has exactly one
+// nextFixed returns the first occurrence after a given time. Every matching wall-clock time has exactly one
 // occurrence. If the clock skips the time, the occurrence is right after the skipped period. If the clock shows
 // the time twice, the occurrence is when the clock shows it first.
 func (l *CronLine) nextFixed(from time.Time) time.Time {
@@ -249,9 +249,9 @@ func (l *CronLine) nextFixed(from time.Time) time.Time {
 	}
 }
 
-// NewestOccurrences returns the n newest occurrences later than from and not later than upto, oldest first. Next
-// describes the other parameters. NewestOccurrences computes at most a small multiple of n occurrences, or those
-// of one day, even if many more exist.
+// NewestOccurrences returns the n newest occurrences in a range of time, oldest first. The range excludes from and
+// includes upto. Next describes the other parameters. NewestOccurrences computes at most a small multiple of n
+// occurrences, or those of one day, even if many more exist.
 func (l *CronLine) NewestOccurrences(from, upto, createdAt time.Time, zone *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		start := upto.Add(-span)

@@ -7,7 +7,7 @@ import (
 )
 
 // JitterDelay returns how long after its planned time an occurrence of a schedule is due. The delay is at least
-// 0 and less than limit. It depends only on the schedule's name and the planned time at.
+// 0 and less than limit. It depends only on the planned time and the schedule's name.
 func JitterDelay(name string, at time.Time, limit time.Duration) time.Duration {
 	if limit <= 0 {
 		return 0
@@ -20,7 +20,7 @@ func JitterDelay(name string, at time.Time, limit time.Duration) time.Duration {
 // maxComparedGaps is the maximum number of intervals that ShortestGap compares.
 const maxComparedGaps = 100
 
-// ShortestGap returns the shortest interval between two consecutive occurrences later than from. It compares only
+// ShortestGap returns the shortest interval between two consecutive occurrences after a time. It compares only
 // the next maxComparedGaps intervals. It returns 0 if fewer than two occurrences exist. Next describes the
 // parameters.
 func (l *CronLine) ShortestGap(from, createdAt time.Time, zone *time.Location) (least time.Duration) {

@@ -225,8 +225,8 @@ func (s *Store) ApplyBatch(ctx context.Context, n int64) (more bool, err error) 
 	return more, err
 }
 
-// applyNextFrame moves the next frame of a committed batch into the queue. It uses the first such batch for
-// which matches returns true. It reports whether it moved a frame.
+// applyNextFrame moves the next frame of a committed batch into the queue. It uses the first committed batch that
+// the given function accepts. It reports whether it moved a frame.
 func (s *Store) applyNextFrame(matches func(*batch) bool, now queue.Millis) (more bool) {
 	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.committed && matches(b) })
 	if index < 0 {

@@ -34,8 +34,8 @@ func scheduleBytes(s *store.Schedule) int64 {
 	return int64(len(raw)+len(s.Spec)) + store.JobBytes
 }
 
-// bytesUsed returns how many bytes a user's jobs and schedules use. The result staged is the number of bytes
-// that the jobs in the user's batches use in addition.
+// bytesUsed returns how many bytes a user's jobs and schedules use, and how many bytes the jobs in the user's
+// batches use in addition.
 func (s *Store) bytesUsed(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
@@ -80,10 +80,10 @@ func storedBytesOf(list []queue.Job) (n int64) {
 	return n
 }
 
-// makeRoomForAttempt makes the end of an attempt fit into the byte limit of the job's user; 0 means unlimited.
-// If the output does not fit, it removes the output from the settlement (the report of the end). If the
-// attempt's record does not fit either, and the job has store.KeptAttemptRecords records, it deletes the oldest
-// record.
+// makeRoomForAttempt makes room for the output and the record of an ended attempt. limit is the byte limit of
+// the job's user; 0 means unlimited. If the output does not fit, it removes the output from the settlement (the
+// report of the end). If the attempt's record does not fit either, and the job has store.KeptAttemptRecords
+// records, it deletes the oldest record.
 func (s *Store) makeRoomForAttempt(j *job, e *store.Settlement, limit int64) {
 	size, recordBytes := store.OutputSize(&e.Attempt), store.AttemptRecordSize(e, j.StartedAttempts)
 	if !e.Decision.RecordsAttempt || s.makeRoom(j.UID, size+recordBytes, limit) {
@@ -144,7 +144,7 @@ func (s *Store) UserBytes(uid int) int64 {
 	return n + staged
 }
 
-// UsersOverBytes lists the users with more bytes than the limit keep, most bytes first.
+// UsersOverBytes lists the users whose bytes exceed a limit, most bytes first.
 func (s *Store) UsersOverBytes(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +256,7 @@ func (j *job) endedAt() queue.Millis {
 	return j.EndedAt
 }
 
-// bytesOver returns by how many bytes the data of a user exceeds the limit keep.
+// bytesOver returns by how many bytes the data of a user exceeds a limit.
 func (s *Store) bytesOver(uid int, keep int64) int64 {
 	n, staged := s.bytesUsed(uid)
 	return n + staged - keep

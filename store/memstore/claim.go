@@ -81,7 +81,7 @@ func (s *Store) totalUnits(g gate) int {
 }
 
 // nextRateOpening returns the next time at which a full rate allows another start, because an old start leaves
-// its period. It returns 0 if no start of a full rate does.
+// its period. It returns 0 if no full rate has such a start.
 func (s *Store) nextRateOpening(now queue.Millis) (next queue.Millis) {
 	var leased []*job
 	for _, j := range s.jobs {
@@ -278,7 +278,7 @@ func (s *Store) eachStartable(now queue.Millis, ready, leased []*job, f func(*jo
 	}
 }
 
-// gateNamed reports whether an unfinished job other than except names the gate.
+// gateNamed reports whether an unfinished job names the gate. It ignores the given job.
 func (s *Store) gateNamed(g gate, except *job) bool {
 	for _, j := range s.jobs {
 		if j == except || j.State.Ended() {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Events lists up to limit events with numbers above the parameter after, oldest first.
+// Events lists the events that follow the event with a given number, oldest first, at most limit events.
 func (s *Store) Events(ctx context.Context, after int64, limit int) (events []queue.Event, err error) {
 	err = s.read(ctx, func() error {
 		for _, e := range s.events {

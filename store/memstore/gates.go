@@ -39,8 +39,8 @@ func (s *Store) SetGate(ctx context.Context, rule queue.Demand) error {
 	})
 }
 
-// Gates lists the locks, rates and resources of a user and those that users share. It lists only gates that
-// follow the parameter after, at most store.MaxGatesPage.
+// Gates lists the locks, rates and resources of a user and those that users share. It lists at most
+// store.MaxGatesPage gates, beginning with the one that follows a given gate.
 func (s *Store) Gates(ctx context.Context, uid int, after store.GateState) (list []store.GateState, err error) {
 	err = s.read(ctx, func() error {
 		now := s.now()

@@ -16,7 +16,7 @@ func waitsForItself(start int, drafts []queue.Job, receipt store.Receipt, depth 
 			if d.DraftNumber == 0 || depth == 0 {
 				continue
 			}
-			// In the receipt, several drafts may have the seq of the first of them, which is stored.
+			// Of several drafts with the same seq in the receipt, only the first one can be stored, so use that one.
 			next := slices.Index(receipt.Seqs, receipt.Seqs[d.DraftNumber-1])
 			if receipt.IsExisting[next] {
 				continue
@@ -35,7 +35,7 @@ func (s *Store) linksOf(after []queue.Dependency, seq int64, do queue.OnDependen
 	for _, d := range after {
 		l := link{Dependency: queue.Dependency{JobSeq: d.JobSeq, Condition: d.Condition}}
 		switch parent := s.jobs[d.JobSeq]; {
-		// It stays Unresolved: the parent has not ended, or is a later draft of the request and not stored yet.
+		// Status Unresolved: the parent has not ended, or is a later draft of the request and not stored yet.
 		case parent == nil && d.JobSeq > seq, parent != nil && !parent.State.Ended():
 		case do == queue.DependencyFailureRun || parent != nil && d.Condition.SatisfiedBy(parent.State):
 			l.status = store.Satisfied

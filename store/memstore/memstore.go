@@ -168,7 +168,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// read runs the function view as a transaction that changes nothing.
+// read runs a function as a transaction that changes nothing.
 func (s *Store) read(ctx context.Context, view func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -181,9 +181,9 @@ func (s *Store) read(ctx context.Context, view func() error) error {
 	return view()
 }
 
-// update runs the function change as a transaction, and passes the time to it. In the same transaction, it
-// decides dependencies and gives runnable jobs to waiting calls of Await. It sends a hint if Promote is now
-// needed before nextDue. If change returns an error, it must not have changed anything.
+// update runs a function as a transaction, and passes the time to it. In the same transaction, it decides
+// dependencies and gives runnable jobs to waiting calls of Await. It sends a hint if Promote is now needed before
+// nextDue. If the function returns an error, it must not have changed anything.
 func (s *Store) update(ctx context.Context, change func(now queue.Millis) error) error {
 	return s.read(ctx, func() error {
 		now := s.now()

@@ -17,8 +17,8 @@ func (s *Store) noteOwner(r store.Request) {
 	}
 }
 
-// Owners returns the account names by uid. Negative uids are of former owners. The result moving lists the uids
-// that still have leased jobs of a former owner.
+// Owners returns the account names by uid, and a list of the uids that still have leased jobs of a former owner.
+// Negative uids are of former owners.
 func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.read(ctx, func() error {
 		names = maps.Clone(s.owners)
@@ -34,7 +34,7 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int,
 
 // Disown takes the jobs of a uid from its owner, because the uid now belongs to another account. It moves them
 // to a new negative uid, which keeps the name of the owner. Leased jobs follow when their lease ends. If the
-// stored name of the uid is not owner, it does nothing. The result more is always false.
+// stored name of the uid is not the given one, it does nothing. It always returns false: one call is enough.
 func (s *Store) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		name, known := s.owners[uid]

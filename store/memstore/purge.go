@@ -45,7 +45,7 @@ func (s *Store) CountEnded(ctx context.Context, selection store.EndedFilter) (n 
 	return n, err
 }
 
-// TrimEvents deletes the oldest events: those before a time, and those that exceed the number keep. It reports
+// TrimEvents deletes the oldest events: those before a time, and those that exceed a maximum number. It reports
 // whether more must be deleted.
 func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
 	err = s.update(ctx, func(queue.Millis) error {
@@ -84,8 +84,8 @@ func (s *Store) OwnRetentionQueues(ctx context.Context) (list []store.OwnRetenti
 	return list, err
 }
 
-// TrimJobs removes ended jobs of a queue, oldest end first, until at most keep remain. One call removes at most
-// limit jobs.
+// TrimJobs removes ended jobs of a queue, oldest end first, until at most the given number of them remains. One
+// call removes at most limit jobs. It reports whether more must be removed.
 func (s *Store) TrimJobs(ctx context.Context, name string, keep int64, limit int) (more bool, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.endedJobs(store.EndedFilter{States: store.RetentionStates, Cutoff: math.MaxInt64, RetentionQueue: &name})
@@ -109,8 +109,8 @@ func (s *Store) removeEnded(j *job, detail queue.EventDetail, now queue.Millis) 
 	s.addEvent(j, queue.EventRemoved, detail, now)
 }
 
-// TrimOutputs removes outputs until the size of all outputs in bytes is at most keep. Each output that it removes
-// belongs to the user whose outputs then use most bytes.
+// TrimOutputs removes outputs until all outputs together have at most the given number of bytes. Each removed
+// output belongs to the user whose outputs use most bytes at that moment.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		for s.outputBytes() > keep {
@@ -132,8 +132,8 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 	})
 }
 
-// TrimQueueOutputs removes outputs of jobs that ended while their queue had its own retention, until the size of
-// these outputs in bytes is at most keep.
+// TrimQueueOutputs removes outputs of jobs that ended while their queue had its own retention, until these
+// outputs together have at most the given number of bytes.
 func (s *Store) TrimQueueOutputs(ctx context.Context, name string, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		selected := func(j *job) bool { return j.OwnRetention && j.Queue == name }
@@ -166,8 +166,8 @@ func (s *Store) removeFirstOutput(selected func(*job) bool) bool {
 	return false
 }
 
-// removeOutput removes the output of attempt i of a job. It stores mark, such as OutputOverRetention, instead
-// of the size of the output.
+// removeOutput removes the output of attempt i of a job. In OutputBytes, it replaces the size of the output by a
+// mark such as OutputOverRetention.
 func (s *Store) removeOutput(j *job, i int, mark int64) {
 	a := &j.attempts[i]
 	if a.OutputBytes <= 0 {

@@ -345,7 +345,7 @@ func (s *Store) ListRefs(ctx context.Context, f store.Filter) (selected store.Re
 	return selected, err
 }
 
-// withMatchingJobs calls the function take once, with all jobs that match a filter, newest first.
+// withMatchingJobs passes all jobs that match a filter, newest first, to a function in one call.
 func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, take func([]*job)) error {
 	if err := checkLimit(f.Limit); err != nil {
 		return err

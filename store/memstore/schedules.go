@@ -64,8 +64,8 @@ func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored 
 	return stored, err
 }
 
-// hintIfDueEarlier sends a hint if a schedule is due before nextDue. The parameter at is the due time of the
-// schedule; 0 means none.
+// hintIfDueEarlier sends a hint if the due time of a schedule is before nextDue. The time 0 means that the
+// schedule is not due.
 func (s *Store) hintIfDueEarlier(at queue.Millis) {
 	if at != 0 && at < s.nextDue {
 		queue.TrySend(s.promoteHints, struct{}{})

@@ -43,8 +43,8 @@ func (r *rig) bytesHeld(uid int) int64 {
 	return r.s.UserBytes(uid)
 }
 
-// checkBytes checks got, a number of bytes that jobs hold. It must be the bytes of their texts plus a number of
-// bytes that is counted for each job and only roughly defined.
+// checkBytes checks the number of bytes that jobs hold: the bytes of their texts and, for each job, a number of
+// bytes that is only roughly defined.
 func (r *rig) checkBytes(what string, got, texts int64, jobs int) {
 	r.Helper()
 	if limit := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > limit {
@@ -59,8 +59,7 @@ func draftWithInput(uid, n int) queue.Job {
 	return draft(withUID(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
 }
 
-// enqueueLarge enqueues drafts of a user. The parameter limit is the maximum number of bytes that the jobs of
-// the user may hold; 0 means unlimited.
+// enqueueLarge enqueues drafts of a user. limit is the byte limit of the user; 0 means unlimited.
 func (r *rig) enqueueLarge(uid int, limit int64, drafts ...queue.Job) error {
 	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesPerUser: limit})
 	return err
@@ -157,8 +156,8 @@ func (r *rig) removableBytes(uid int) int64 {
 	return n
 }
 
-// trimUser removes inputs and outputs of a user's jobs. It stops when the bytes of the jobs are at most keep, or
-// when no more can be removed.
+// trimUser removes inputs and outputs of a user's jobs. It stops when the jobs hold at most the given number of
+// bytes, or when no more can be removed.
 func (r *rig) trimUser(uid int, keep int64) {
 	r.Helper()
 	for more := true; more; {

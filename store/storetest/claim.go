@@ -36,7 +36,7 @@ var claimPromises = []promise{
 	{name: "Promote is due when a job that waits for its retry expires", check: waitingRetryExpires},
 }
 
-// A claim reserves a job and raises its fence.
+// A claim reserves a job and raises its fence (the number of its lease).
 func claimReserves(r *rig) {
 	j := r.enqueueOne()
 	r.advance(time.Second)
@@ -318,8 +318,8 @@ func waitingRetryExpires(r *rig) {
 	})
 }
 
-// checkDueWithin calls the function do. Then it checks that the store has asked its caller to call Promote within
-// the given time. The store does so in the result of the last Promote or with a hint of PromoteHints.
+// checkDueWithin performs an action. Then it checks that the store requests a call of Promote within the given
+// time, either in the result of the last Promote or with a hint of PromoteHints.
 func (r *rig) checkDueWithin(within time.Duration, do func()) {
 	r.Helper()
 	said := r.promote()

@@ -323,7 +323,7 @@ func parentsCanBeNamedByID(r *rig) {
 	r.claimExactly("the job of the second frame", r.get("second"))
 }
 
-// Retrying a parent revives its cancelled dependants.
+// After a retry of their parent, cancelled dependants wait for it again.
 func retriedParentRevivesDependants(r *rig) {
 	parents := r.enqueueAndGet(draft(withMaxAttempts(1)), draft(withMaxAttempts(1)))
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parents[0]))

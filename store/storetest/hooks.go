@@ -21,7 +21,7 @@ var hookPromises = []promise{
 	{name: "jobs of a former owner create no hooks", check: disownedJobsCreateNoHooks},
 }
 
-// hooksOf returns one hook job for each event in the set on. The command of a hook contains the event and the job
+// hooksOf returns one hook job for each of the given events. The command of a hook contains the event and the job
 // that caused the hook.
 func hooksOf(j *queue.Job, on queue.HookEvents) (drafts []queue.Job) {
 	for _, moment := range queue.AllHookEvents {
@@ -42,7 +42,7 @@ func withHooks(set queue.HookEvents) func(*queue.Job) {
 	return func(j *queue.Job) { j.HookEvents = set }
 }
 
-// makeHooks makes the store create hook jobs with hooksOf. For the events in on, every job gets a hook, even if
+// makeHooks makes the store create hook jobs with hooksOf. For the given events, every job gets a hook, even if
 // it requests none.
 func (r *rig) makeHooks(on queue.HookEvents) {
 	r.Helper()
@@ -107,7 +107,7 @@ func triggersAddToRequestedHooks(r *rig) {
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
 	r.settle(r.claimOne(), exited(0))
 	r.enqueueOne(withID("b"), withMaxAttempts(1))
-	r.settle(r.claimOne(), exited(1)) // this claims the job itself, because it ranks before the hook jobs
+	r.settle(r.claimOne(), exited(1)) // this claims job b, because it ranks before the hook jobs
 	same(r, "hooks", r.newHooks(), []string{"completed a completed 1", "ended a completed 1", "dead b dead 1"})
 	r.must(r.s.SetHooks(r.Context(), store.Hooks{}))
 	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// endWithOutput ends an attempt of a leased job with an output of n bytes. It returns the stored job. The
-// parameter limit is how many bytes the jobs of the job's user may hold; 0 means unlimited.
+// endWithOutput ends an attempt of a leased job with an output of n bytes. It returns the stored job. limit
+// is the byte limit of the job's user; 0 means unlimited.
 func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) queue.Job {
 	r.Helper()
 	e := r.settlement(j, o)
@@ -22,7 +22,7 @@ func (r *rig) endWithOutput(j queue.Job, o queue.Outcome, n int, limit int64) qu
 }
 
 // failWithOutput ends an attempt of a leased job with a failure and an output of n bytes. It checks that the job
-// will be retried. The parameter limit is as for endWithOutput.
+// will be retried. limit has the same meaning as in endWithOutput.
 func (r *rig) failWithOutput(j queue.Job, n int, limit int64) queue.Job {
 	r.Helper()
 	got := r.endWithOutput(j, exited(1), n, limit)

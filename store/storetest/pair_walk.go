@@ -33,8 +33,8 @@ const (
 )
 
 // Walks performs random walks of the given number of steps. Each step calls the engine and the model in the
-// same way and compares their results. The function open creates both stores with an order, and returns a
-// function that advances their clock. A failed walk logs its seed. Short mode takes a quarter of the steps.
+// same way and compares their results. The given function creates both stores with an order, and returns a function
+// that advances their clock. A failed walk logs its seed. Short mode takes a quarter of the steps.
 func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order) (engine Engine, model store.Store,
 	advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(runsVariable)); err == nil {
@@ -308,8 +308,8 @@ func (w *pairWalk) randomDemands() (list []queue.Demand) {
 	// A job gets at most one resource. A job that lacks units of several resources holds back other jobs at only
 	// one of these resources, and the stores may choose different ones.
 	if w.rng.IntN(2) == 0 {
-		// If users take turns, a job that needs several units holds back others once a claim finds that the job
-		// is its user's next one. The stores may find this at different times, so a job needs only one unit.
+		// If users take turns, demand only one unit. A job that needs several units holds back others once a
+		// claim finds that the job is its user's next one, and the stores may find this at different times.
 		n := 1
 		if w.order == byArrival {
 			n += w.rng.IntN(3)
@@ -437,14 +437,14 @@ func (w *pairWalk) exchange() {
 	}
 }
 
-// report adds the same random results of the leased jobs to both reports. It returns the jobs that stay leased.
+// report adds the same random results of the leased jobs to both reports. It returns the jobs that may stay leased.
 func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 	for _, seq := range w.leasedSeqs {
 		engineLease, modelLease := w.leases[seq], w.modelLeases[seq]
 		switch w.rng.IntN(6) {
 		case 0:
 			engine.Releases, model.Releases = append(engine.Releases, engineLease), append(model.Releases, modelLease)
-			// If the job has started, a release has no effect. Only the reply shows that.
+			// If the job has started, it stays leased: a release has no effect. Only the reply shows that.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 5:
@@ -459,7 +459,7 @@ func (w *pairWalk) report(engine, model *store.Report) (stillLeased []int64) {
 			}
 			engine.Changes, model.Changes = append(engine.Changes, store.LeasedChange{Lease: engineLease, Change: c}),
 				append(model.Changes, store.LeasedChange{Lease: modelLease, Change: c})
-			// If the job has started, a change has no effect. Only the reply shows that.
+			// If the job has started, it stays leased: a change has no effect. Only the reply shows that.
 			stillLeased = append(stillLeased, seq)
 			continue
 		case 1:

@@ -15,7 +15,7 @@ var pausePromises = []promise{
 	{name: "a change of a setting can be recorded as another kind of event", check: settingEventKind},
 }
 
-// pause pauses a leased job if on is true, and resumes it otherwise, on behalf of a user.
+// pause pauses or resumes a leased job on behalf of a user.
 func (r *rig) pause(l queue.Lease, on bool, uid int) error {
 	return r.s.Pause(r.Context(), store.Pause{Lease: l, Paused: on, UID: uid})
 }

@@ -323,7 +323,7 @@ func retryNeedsFreeUniqueKey(r *rig) {
 	r.must(r.change(first, queue.VerbRetry))
 }
 
-// Retrying a parent revives no dependant whose unique key another job has.
+// After a retry of its parent, a dependant stays cancelled if another job has its unique key.
 func retriedParentRevivesNoKeyConflict(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	child := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withParents(queue.ParentCompleted, parent))
@@ -339,7 +339,7 @@ func retriedParentRevivesNoKeyConflict(r *rig) {
 	r.checkState("no other job has the unique key", child, queue.Blocked, "")
 }
 
-// A job that is cancelled while it is enqueued does not keep its unique key.
+// A job that the store cancels when it is enqueued, because its parent is dead, does not keep its unique key.
 func uniqueCancelledByEnqueue(r *rig) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	r.settle(r.claimExactly("the parent", parent)[0], exited(1))

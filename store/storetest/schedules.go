@@ -32,7 +32,7 @@ var schedulePromises = []promise{
 	{name: "Disown pauses the former owner's schedules", check: disownPausesSchedules},
 }
 
-// putSchedule stores a new schedule to which it has applied set.
+// putSchedule stores a new schedule, changed by the given functions.
 func (r *rig) putSchedule(name string, set ...func(*store.Schedule)) store.Schedule {
 	r.Helper()
 	now := r.s.Now()

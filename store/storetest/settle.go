@@ -85,8 +85,8 @@ func (r *rig) afterSettle(j queue.Job, e store.Settlement) queue.Job {
 	return j
 }
 
-// endEvent returns the event that the store must record at the end of an attempt. The parameter j is the job
-// after the end.
+// endEvent returns the event that the store must record at the end of an attempt. j is the job after the end of
+// the attempt.
 func (r *rig) endEvent(j queue.Job, a queue.Attempt) queue.Event {
 	d := queue.EventDetail{Attempt: j.StartedAttempts, StartedAt: a.StartedAt, Signal: a.Signal, Reason: j.Reason,
 		HasOutput: len(a.Output) > 0 || a.OutputRef != ""}

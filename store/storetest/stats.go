@@ -54,8 +54,8 @@ func earlier(at queue.Millis, d time.Duration) queue.Millis {
 	return at - queue.Millis(d.Milliseconds())
 }
 
-// advanceTo advances the clock to the start of the next minute, hour or day in UTC, as g says. It returns that
-// time.
+// advanceTo advances the clock to the start of the next minute, hour or day in UTC, depending on g. It returns
+// that time.
 func (r *rig) advanceTo(g store.Grain) queue.Millis {
 	r.advance(time.Duration(g.PeriodStart(r.s.Now()).Add(g.Length())-r.s.Now()) * time.Millisecond)
 	return r.s.Now()
@@ -162,7 +162,7 @@ func statsCountOnce(r *rig) {
 	same(r, "statistics after a removal", r.sumStats(store.StatsFilter{}), want)
 }
 
-// Hours and days are the sums of their minutes.
+// The statistics of an hour or a day are the sums of the statistics of its minutes.
 func statsGrainsAgree(r *rig) {
 	began := r.advanceTo(store.Day)
 	total := int64(0)
@@ -226,7 +226,7 @@ func statsAfterClockSetBack(r *rig) {
 		Grain: store.Day}).Started, 3)
 }
 
-// A range consists of whole periods of the shortest kind that is still stored.
+// The range of the returned statistics consists of whole periods of the shortest kind that is still stored.
 func statsRangesAreWhole(r *rig) {
 	now := r.advanceTo(store.Day).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
 	r.advance(time.Duration(now-r.s.Now()) * time.Millisecond)
@@ -275,7 +275,7 @@ func statsQueuesAreBounded(r *rig) {
 	check(store.StatsFilter{AllTime: true})
 }
 
-// The typical run time is the mean of completed attempts.
+// The typical run time is the mean run time of completed attempts.
 func typicalRuntimeIsMean(r *rig) {
 	j := r.enqueueOne()
 	same(r, "before the first run", r.s.TypicalRuntime(j.Fingerprint()), 0)

@@ -69,8 +69,8 @@ type rig struct {
 	lastEventSeq int64 // number of the last event that newEvents has returned
 }
 
-// draft returns a draft, that is, a job that is not stored yet, as queue.Resolve returns it. It applies set to
-// the draft.
+// draft returns a draft, that is, a job that is not stored yet, as queue.Resolve returns it. The given functions
+// change the draft.
 func draft(set ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: testUID, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
@@ -162,7 +162,7 @@ func (r *rig) enqueueAndGet(drafts ...queue.Job) []queue.Job {
 	return jobs
 }
 
-// enqueueOne enqueues a draft to which it has applied set, and returns the stored job.
+// enqueueOne enqueues a draft, changed by the given functions, and returns the stored job.
 func (r *rig) enqueueOne(set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	return r.enqueueAndGet(draft(set...))[0]
@@ -212,8 +212,8 @@ func (r *rig) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// asClaimed returns the jobs in the list before as they must be after a claim. They get the fences (lease
-// numbers) of the claimed jobs, which must be higher.
+// asClaimed returns waiting jobs as they must be after they were claimed. They get the fences (lease numbers) of
+// the claimed jobs, which must be higher.
 func (r *rig) asClaimed(claimed []queue.Job, before ...queue.Job) []queue.Job {
 	r.Helper()
 	before = slices.Clone(before)
@@ -444,7 +444,7 @@ func (r *rig) leasedJobs() ([]queue.Job, error) {
 	return session.LeasedJobs, err
 }
 
-// walkSteps returns the number of steps of a random walk: the parameter long, or a quarter of it in short mode.
+// walkSteps returns the number of steps of a random walk: the given number, or a quarter of it in short mode.
 func walkSteps(long int) int {
 	if testing.Short() {
 		return long / 4

@@ -292,7 +292,7 @@ func holdAndEditRejectLeasedAndEndedJobs(r *rig) {
 	}
 }
 
-// edit applies VerbEdit, with the function edit, to a job.
+// edit applies VerbEdit to a job. The given function changes the job.
 func (r *rig) edit(j queue.Job, edit func(*queue.Job) error) error {
 	return r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, Edit: edit})
 }

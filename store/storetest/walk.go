@@ -287,8 +287,8 @@ func (w *walk) noteLeaseEnded(j queue.Job) {
 	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// expectedHead returns the jobs that a claim must return. The parameter changed contains the jobs that the same
-// report has changed before the claim.
+// expectedHead returns the jobs that a claim must return. changed contains the jobs that the same report has
+// changed before the claim.
 func (w *walk) expectedHead(changed map[int64]queue.Job, want int) []queue.Job {
 	var ready []queue.Job
 	now := w.s.Now()
