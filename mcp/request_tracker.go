@@ -17,8 +17,8 @@ const lingerTime = 5 * time.Second
 
 // requestTracker contains the requests that were read but not answered yet. A client may close the input right
 // after a request. At the end of the input, the library ends the session and all calls in progress. Therefore
-// lineReader delays the end of the input until all requests are answered. A call that waits for jobs gets no
-// reply if it has not ended within twice lingerTime after the end of the input.
+// lineReader reports the end of the input only when all requests are answered, or twice lingerTime after the
+// client has closed the input. A call that still waits for jobs then gets no reply.
 type requestTracker struct {
 	waitCtx      context.Context // ends when calls must stop waiting for jobs
 	stopWaiting  context.CancelFunc

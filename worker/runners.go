@@ -17,7 +17,7 @@ import (
 // connected are in contacts. The pool's mu guards all fields.
 type runners struct {
 	cfg           *Config
-	clients       []*runnerConn             // connections to runners; the last one gets new jobs if it is current
+	clients       []*runnerConn             // connections to runners; the last one gets new jobs if its role is current
 	contacts      map[string]*runnerContact // runners that are not connected, by directory
 	connectSignal chan struct{}             // closed when a runner connects, and then replaced by a new channel
 	spawning      bool                      // a runner for new jobs is being started

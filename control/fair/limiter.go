@@ -21,7 +21,7 @@ import (
 // A Limiter must be created by NewLimiter. Its methods are safe for concurrent use.
 type Limiter struct {
 	bounds    []Bound
-	allBounds []int // indexes of all bounds
+	allBounds []int // indexes of all bounds in the field bounds
 
 	mu           sync.Mutex
 	totalInUse   []int64       // amount in use by all users, by bound; guarded by mu, like the fields below

@@ -97,8 +97,8 @@ const journalField = 4
 
 // leasesExpireField is a header field. Its lower 32 bits are 1 while the service's leases are limited in
 // time, and otherwise 0. Its upper 32 bits are a checksum of the fields before journalField. If the
-// checksum is wrong, the header is damaged. Readers then do not use the pid, and do not conclude that the
-// directory is a copy.
+// checksum is wrong, the header is damaged. Readers then ignore the runner's pid in it, and do not conclude
+// from the device and inode number that the directory was copied.
 const leasesExpireField = 7
 
 // SetLeasesExpire stores whether the service's leases are limited in time.

@@ -85,7 +85,8 @@ func (t *Tx) writeQueue(q *lanes.Queue) {
 		q.Name, q.Waiting, int64(q.UID), q.RetainedJobs, q.RetainedBytes, string(rule))
 }
 
-// loadQueueCounts replaces counts that readQueues has read by the newer ones in meta, and counts the leases.
+// loadQueueCounts replaces the counts from readQueues with the newer counts in the table meta, and counts the
+// leases.
 func (e *Engine) loadQueueCounts() error {
 	m := &e.mem
 	counts, err := records.ParseQueueCounts(m.queueList)

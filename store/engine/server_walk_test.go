@@ -34,7 +34,8 @@ func TestConformanceOfAServer(t *testing.T) {
 	})
 }
 
-// In random walks, sequences of random operations, the engine on a server behaves like the model.
+// The engine on a PostgreSQL server behaves like the model in random walks. A walk is a sequence of random
+// operations.
 func TestWalksOfAServer(t *testing.T) {
 	p := skipUnlessServer(t)
 	engine.RunWalks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine.Engine) {

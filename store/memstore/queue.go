@@ -320,7 +320,8 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	return nil
 }
 
-// restartWait makes a job wait as if it were enqueued at the time when it is due. At least one attempt remains.
+// restartWait makes a job wait as if it were enqueued at the time when it is due. If the job has
+// used all its attempts, it gets one more.
 func (s *Store) restartWait(j *job, due queue.Millis) {
 	s.setRank(j, due, s.enqueuedTotal)
 	j.DueAt, j.notYetDue = due, due > s.now()

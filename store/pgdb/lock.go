@@ -14,7 +14,7 @@ const (
 	ConnectTimeout    = 5 * time.Second
 	lockTimeout       = 5 * time.Second
 	LockRetryInterval = 200 * time.Millisecond
-	// tablesTimeout is how long a schema change waits for other sessions that use the tables.
+	// tablesTimeout is how long a schema change waits for other sessions that use the tables, as an SQL literal.
 	tablesTimeout = "'10s'"
 	// writerIdleTimeout is the idle time after which the server ends a writer's transaction. A node whose
 	// transaction is idle for this time hangs, or has lost its connection to the server.

@@ -60,8 +60,9 @@ func TestTurnsSurviveReload(t *testing.T) {
 	}
 }
 
-// A node does not claim jobs of users whose accounts it lacks, whether or not the jobs have demands and with
-// or without a quota. Other nodes claim these jobs. The node claims them once it has the accounts.
+// A node does not claim jobs of users who have no account on it. This holds for jobs with and without demands,
+// and for users with and without a quota. Other nodes claim these jobs. The node claims them once it has the
+// accounts.
 func TestNodeSkipsUnknownUsers(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
 	a, b := openNode(t, url, "a"), openNode(t, url, "b")

@@ -67,6 +67,7 @@ type bestSearch struct {
 	uid          int64
 	leasedFences map[int64]int64 // by seq: fences of leases whose attempts are not known to have started
 
+	// The best job found, if found is true.
 	found             bool
 	bestPosition      rules.Position
 	priority, arrival int64

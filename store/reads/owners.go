@@ -6,8 +6,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a former
-// owner. moving lists the uids that may still have jobs of a former owner.
+// Owners returns the names that users had when they first enqueued a job, by uid. A uid below 0 is a number
+// for a former owner, whose uid now belongs to another account. The second result, moving, lists the uids that
+// may still have jobs of a former owner.
 func (s *Reads) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
 	err = s.Read(ctx, func(r *Reader) error {
 		names, moving = map[int]string{}, nil

@@ -25,7 +25,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// BackupVerb returns the command "queuectl backup". Only queuectld links it, because it is rarely used.
+// BackupVerb returns the command "queuectl backup". The code is only in queuectld, which queuectl runs for this
+// rarely used command.
 func BackupVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var force bool

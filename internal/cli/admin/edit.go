@@ -45,7 +45,8 @@ func checkChanges(set json.RawMessage) error {
 	return queue.CheckJSON(set)
 }
 
-// EditVerb returns the command "queuectl edit". Only queuectld links it, to keep queuectl small.
+// EditVerb returns the command "queuectl edit". The code is only in queuectld, which queuectl runs for this
+// command, to keep queuectl small.
 func EditVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var s cli.Selection

@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/present"
 )
 
-// EventsVerb returns the command "queuectl events". Only queuectld links it, to keep queuectl small.
+// EventsVerb returns the command "queuectl events". The code is only in queuectld, which queuectl runs for this
+// command, to keep queuectl small.
 func EventsVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.Events

@@ -13,7 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateVerb returns the command "queuectl gate". Only queuectld links it, because it is rarely used.
+// GateVerb returns the command "queuectl gate". The code is only in queuectld, which queuectl runs for this rarely
+// used command.
 func GateVerb(a *cli.App) *cobra.Command {
 	gates := func(ctx context.Context, c *control.Client, cursor string) ([]control.GateView, string, error) {
 		page, err := c.GateList(ctx, control.GateListParams{Cursor: cursor})

@@ -20,7 +20,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// QueueVerb returns the command "queuectl queue". Only queuectld links it, to keep queuectl small.
+// QueueVerb returns the command "queuectl queue". The code is only in queuectld, which queuectl runs for this
+// command, to keep queuectl small.
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	queues := func(ctx context.Context, c *control.Client, after string) ([]control.QueueView, string, error) {

@@ -22,7 +22,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScheduleVerb returns the command "queuectl schedule". Only queuectld links it, because it is rarely used.
+// ScheduleVerb returns the command "queuectl schedule". The code is only in queuectld, which queuectl runs for
+// this rarely used command.
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	schedules := func(ctx context.Context, c *control.Client, cursor string) ([]control.Schedule, string, error) {

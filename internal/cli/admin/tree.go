@@ -16,7 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// SimulateVerb returns the command "queuectl simulate". Only queuectld links it, to keep queuectl small.
+// SimulateVerb returns the command "queuectl simulate". The code is only in queuectld, which queuectl runs for
+// this command, to keep queuectl small.
 func SimulateVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var p control.Simulate
@@ -49,7 +50,8 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// TreeVerb returns the command "queuectl tree". Only queuectld links it, to keep queuectl small.
+// TreeVerb returns the command "queuectl tree". The code is only in queuectld, which queuectl runs for this
+// command, to keep queuectl small.
 func TreeVerb(app *cli.App) *cobra.Command {
 	a := command{app}
 	var dot bool
