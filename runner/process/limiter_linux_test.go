@@ -54,13 +54,18 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 			t.Errorf("with the limit %s, the command printed\n%s\nwant\n%s", name, got, want)
 		}
 	}
+	priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nice := 20 - priority // the system call returns the nice value in this form
 	for _, c := range []struct {
 		set  func(*Command)
 		want string
 	}{
-		{func(c *Command) { c.Limits.MemoryBytes = 256 << 20 }, fmt.Sprintf("262144 262144 %d 0", min(softFileLimit,
-			hard.Max))},
-		{func(c *Command) { c.NoFile = 77 }, "unlimited unlimited 77 0"},
+		{func(c *Command) { c.Limits.MemoryBytes = 256 << 20 }, fmt.Sprintf("262144 262144 %d %d", min(softFileLimit,
+			hard.Max), nice)},
+		{func(c *Command) { c.NoFile = 77 }, fmt.Sprintf("unlimited unlimited 77 %d", nice)},
 		{func(c *Command) { c.Nice = 7 }, fmt.Sprintf("unlimited unlimited %d 7", min(softFileLimit, hard.Max))},
 	} {
 		cmd := command(t, "/bin/sh", "-c", "echo $(ulimit -v) $(ulimit -Hv) $(ulimit -n) $(nice)")
