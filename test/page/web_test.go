@@ -102,8 +102,7 @@ func TestLinkOpensAPageSession(t *testing.T) {
 		!strings.Contains(got.Body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
-	// A browser sends a cookie to all ports of a host name, and so to other servers. Therefore each page session
-	// has its own host name, and the page accepts the cookie only under that name.
+	// A browser sends a cookie to all ports of a host name. So the page accepts its cookie only under its own name.
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
 		if got := b.Request("GET", "/", "", withHost(name)); got.Code != http.StatusUnauthorized {
 			t.Errorf("the host name %s accepts the session: %d", name, got.Code)
