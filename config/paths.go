@@ -26,7 +26,7 @@ const (
 	RunnerPolicy = "/etc/queuectl/runner.conf"
 )
 
-// ServiceKind says for whom a service runs and where its files are.
+// ServiceKind says which users a service is for and where its files are.
 type ServiceKind string
 
 // These are the kinds of services.

@@ -42,7 +42,7 @@ type fieldSet struct {
 }
 
 // valueClass is a set of values of a parameter, such as lists with many jobs. A paramCondition can contain the
-// name of a class in place of a parameter's name. The class counts as given if the parameter's value is in it.
+// name of a class instead of a parameter's name. The class counts as given if the parameter's value is in it.
 type valueClass struct {
 	className string // the parameter's name, a colon and a word
 	matches   func(v reflect.Value) bool

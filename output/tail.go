@@ -110,7 +110,7 @@ type window struct {
 	buf       []byte // buffered bytes of the file
 }
 
-// windowBytes is the minimum number of bytes that a window reads at once if the last read was nearby in the file.
+// windowBytes is the minimum number of bytes that a window reads in one call if the last read was nearby in the file.
 const windowBytes = 4 << 10
 
 // readExactly reads n bytes, from the given offset on. The returned bytes are valid until the next read. If the

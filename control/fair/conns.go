@@ -173,8 +173,8 @@ func (c *Conn) EndRequest(begun bool, bytes int) {
 	c.AddBytes(-bytes)
 }
 
-// OpenStream takes room for a stream. The returned function frees the room. OpenStream returns an error if there
-// is no room. It does not wait, because streams may last long.
+// OpenStream takes room for a stream. The returned function frees the room. OpenStream returns an error if the
+// bounds leave no room. It does not wait, because streams may last long.
 func (c *Conn) OpenStream() (end func(), err error) {
 	r := Request{User: c.uid}
 	if !c.conns.streams.TryAcquire(r) {

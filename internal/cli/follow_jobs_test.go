@@ -117,7 +117,7 @@ func TestFollowerFollowsASetOfJobs(t *testing.T) {
 			time.Sleep(waitReasonDelay * 3 / 4)
 			q.events <- control.Event{Seq: 42, JobSeq: 2} // about a job of the set, so it counts as progress
 			time.Sleep(waitReasonDelay * 3 / 4)
-			q.events <- control.Event{Seq: 43, JobSeq: 9} // about another job, so it is no progress
+			q.events <- control.Event{Seq: 43, JobSeq: 9} // about another job, so it does not count as progress
 			time.Sleep(waitReasonDelay * 3 / 4)
 			stop()
 		})

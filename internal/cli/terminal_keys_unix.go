@@ -9,7 +9,7 @@ type keyParser struct {
 	tildePending bool // the last key was a tilde after Enter
 }
 
-// keyAction is what an escape sequence requests.
+// keyAction is the action that an escape sequence requests.
 type keyAction int
 
 const (

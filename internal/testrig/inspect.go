@@ -117,7 +117,7 @@ type pausedJob struct {
 	PausedBy string    `json:"paused_by"`
 }
 
-// JobPause returns whether and by whom a job was paused.
+// JobPause returns whether a job was paused, and which user paused it.
 func (q *Queue) JobPause(id string) (j pausedJob) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustCLI("show", id, "--json")), &j); err != nil {

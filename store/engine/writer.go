@@ -234,7 +234,7 @@ func (e *Engine) startCommitClock() (stop func()) {
 }
 
 // tryGroup runs the transaction of a group once. If the operations are large, it runs only the first ones; n is
-// their number. grant is what the waiting claim gets, or nil. After an error nothing is stored, unless the
+// their number. grant is the grant for the waiting claim, or nil. After an error nothing is stored, unless the
 // database is broken. culprit is the operation that caused the error, or nil if that is unknown.
 func (e *Engine) tryGroup(group []*op) (n int, grant *claimResult, culprit *op, err error) {
 	defer e.startCommitClock()()

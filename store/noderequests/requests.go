@@ -47,7 +47,7 @@ const NotifyChannel = "queuectl_asks"
 // replyInterval is the time between two queries for an answer.
 const replyInterval = 250 * time.Millisecond
 
-// Wake makes this node look for new requests, and waiting calls of SendRequest look for their answers.
+// Wake makes this node check for new requests, and waiting calls of SendRequest check for their answers.
 func (r *Requests) Wake() {
 	queue.TrySend(r.hints, struct{}{})
 	close(*r.wakeChannel.Swap(new(make(chan struct{}))))

@@ -34,7 +34,7 @@ type walCheck struct {
 
 // checkpointWAL makes the next commit restart the WAL if size, the size of the WAL in bytes, is too large. The
 // writer waits a moment for readers that still use the WAL; new readers do not prevent the restart. A failed
-// checkpoint is no error, as in SQLite itself.
+// checkpoint does not count as an error, as in SQLite itself.
 func (s *Store) checkpointWAL(size int64) {
 	w := &s.wal
 	if size <= w.keepBytes {

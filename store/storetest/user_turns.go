@@ -326,7 +326,7 @@ func (t *servedTurns) noteServed(j *queue.Job) {
 	t.previousClaims[j.Seq], t.lastClaims[j.UID] = t.lastClaims[j.UID], t.claims
 }
 
-// noteGivenBack records that a claimed job was given back, so its claim was no turn of its user.
+// noteGivenBack records that a claimed job was given back, so its claim does not count as a turn of its user.
 func (t *servedTurns) noteGivenBack(j *queue.Job) {
 	t.lastClaims[j.UID] = min(t.lastClaims[j.UID], t.previousClaims[j.Seq])
 }

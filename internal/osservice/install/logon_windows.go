@@ -31,7 +31,7 @@ func removeLogonCommand() error {
 	return k.DeleteValue(Name)
 }
 
-// logonCommandText is what messages call the command that Windows runs at logon.
+// logonCommandText is the words in messages for the command that Windows runs at logon.
 const logonCommandText = "the command that starts your service at logon (value " + Name + " of the registry key " +
 	`HKEY_CURRENT_USER\` + osservice.RunKey + ")"
 
