@@ -44,7 +44,8 @@ const maxKeptTextMemory = 64 << 10
 
 // configureSQLite sets options that apply to all connections. A POSIX lock vanishes when this process closes
 // any descriptor of the file; an open-file-description lock does not. So SQLite uses open-file-description
-// locks on systems that have them, and POSIX locks on other systems. See docs/decisions/0034.
+// locks on systems that have them, and POSIX locks on other systems. The locks of the -shm file are always POSIX
+// locks. See docs/decisions/0034.
 var configureSQLite = sync.OnceFunc(func() {
 	sqlite.OFDLocking(true)
 	sqlite.StrictPragmas(true)

@@ -60,9 +60,10 @@ func FileSystemOf(dir string) (fileSystem, error) {
 // with SQLITE_IOERR_IN_PAGE, which a store cannot survive. The function uses the descriptor that SQLite has
 // open: to close another one would release the locks that SQLite holds on the file, which are POSIX locks.
 func allocateWALIndex(path string) error {
-	file, err := os.Stat(path + "-shm")
-	if err != nil {
-		return nil // the database is not in WAL mode
+	var disk unix.Statfs_t
+	file, err := os.Stat(path + "-shm") // the file is missing if the database is not in WAL mode
+	if err != nil || unix.Statfs(path+"-shm", &disk) != nil || disk.Bsize >= 4<<10 {
+		return nil
 	}
 	descriptors, _ := os.ReadDir("/proc/self/fd") // without /proc, the file grows as SQLite extends it
 	for _, d := range descriptors {
@@ -71,11 +72,9 @@ func allocateWALIndex(path string) error {
 			continue
 		}
 		fd, err := strconv.Atoi(d.Name())
-		var disk unix.Statfs_t
-		if err != nil || unix.Fstatfs(fd, &disk) != nil || disk.Bsize >= 4<<10 {
-			return nil
+		if err == nil {
+			err = unix.Fallocate(fd, 0, 0, walIndexBytes) // ext2 and ext3 do not support this call
 		}
-		err = unix.Fallocate(fd, 0, 0, walIndexBytes) // ext2 and ext3 do not support this call
 		if errno, ok := errors.AsType[syscall.Errno](err); ok && IsDiskLimitErrno(errno) {
 			return noSpaceError(path, err)
 		}
