@@ -55,7 +55,7 @@ const IdempotencyKeyRetention = 10 * time.Minute
 type Receipt struct {
 	IDs        []string
 	Seqs       []int64
-	IsExisting []bool   // IsExisting[i] reports that IDs[i] is the id of an older job; nil if all jobs are new
+	IsExisting []bool   `json:"Found"` // whether IDs[i] is the id of an older job; nil if all jobs are new
 	NewQueues  []string `json:"Begun"` // names of the queues that the request has created
 	Duplicate  bool
 	Staged     bool  // the jobs are stored, but not in the queue until ApplyBatch has moved them
