@@ -29,8 +29,8 @@ demo:
 # PACKAGES_AT_ONCE is 1.5 packages per processor, because most tests wait most of the time.
 PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
 
-# Runs all tests that end within seconds and need only Go. It takes at most three minutes on two
-# processors. `make check` runs vet.
+# Runs all tests that end within seconds and need only Go. On two processors it takes three minutes, or
+# more than four if the dependencies are not compiled yet. `make check` runs vet.
 test:
 	QUEUECTL_WALKS=2 $(GO) test -short -vet=off -timeout 20m -p $(PACKAGES_AT_ONCE) $(TESTFLAGS) ./...
 
