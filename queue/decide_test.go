@@ -240,7 +240,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 		o := queue.Outcome{EndCause: queue.EndCause(rapid.IntRange(1, int(queue.EndUnkillable)).Draw(t, "end")),
 			ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
 		d := queue.Decide(j, o, policy)
-		if !queue.Processing.CanBecome(d.State) {
+		if !queue.Processing.CanChangeTo(d.State) {
 			t.Fatalf("no transition leads from processing to %s", d.State)
 		}
 		if d.State == queue.Failed && j.Attempts+1 >= j.MaxAttempts {

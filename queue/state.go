@@ -74,8 +74,8 @@ func StateNames(states []State) []string {
 	return names
 }
 
-// CanBecome reports whether the state table allows the transition from s to the given state.
-func (s State) CanBecome(to State) bool {
+// CanChangeTo reports whether the state table allows the transition from s to the given state.
+func (s State) CanChangeTo(to State) bool {
 	return int(s) < len(transitions) && slices.Contains(transitions[s], to)
 }
 

@@ -22,8 +22,8 @@ var transitions = map[string]string{
 	"cancelled":  "pending blocked",
 }
 
-// CanBecome allows exactly the listed transitions.
-func TestCanBecomeMatchesTransitions(t *testing.T) {
+// CanChangeTo allows exactly the listed transitions.
+func TestCanChangeToMatchesTransitions(t *testing.T) {
 	if got := len(queue.States()); got != len(transitions)-1 {
 		t.Fatalf("got %d states, want %d", got, len(transitions)-1)
 	}
@@ -34,12 +34,12 @@ func TestCanBecomeMatchesTransitions(t *testing.T) {
 		}
 		for _, to := range append([]queue.State{0, 99}, queue.States()...) {
 			want := to.String() != "" && slices.Contains(strings.Fields(allowed), to.String())
-			if got := from.CanBecome(to); got != want {
+			if got := from.CanChangeTo(to); got != want {
 				t.Errorf("from %q to %q: got %v, want %v", from, to, got, want)
 			}
 		}
 	}
-	if queue.State(99).CanBecome(queue.Pending) || queue.State(99).String() != "" {
+	if queue.State(99).CanChangeTo(queue.Pending) || queue.State(99).String() != "" {
 		t.Error("an invalid state has a name or a transition")
 	}
 }

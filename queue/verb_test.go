@@ -28,7 +28,7 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 			switch {
 			case acts != strings.Contains(takes, s.String()):
 				t.Errorf("%s of a %s job acts: %t", verb, s, acts)
-			case acts && (err != nil || event == "" || to != 0 && to != s && !s.CanBecome(to)):
+			case acts && (err != nil || event == "" || to != 0 && to != s && !s.CanChangeTo(to)):
 				t.Errorf("%s of a %s job: to %s, event %q, %v", verb, s, to, event, err)
 			case s == queue.Processing && !errors.Is(err, queue.ErrWrongState):
 				t.Errorf("%s of a running job: %v", verb, err)

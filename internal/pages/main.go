@@ -91,7 +91,7 @@ func referencePage() string {
 	for _, from := range append([]queue.State{0}, queue.States()...) {
 		var to []string
 		for _, s := range queue.States() {
-			if from.CanBecome(s) {
+			if from.CanChangeTo(s) {
 				to = append(to, s.String())
 			}
 		}

@@ -215,7 +215,7 @@ func (s *Store) rankNewlyDue(now queue.Millis) {
 
 // setState changes a job's state. It panics if the state table does not allow the transition.
 func (s *Store) setState(j *job, to queue.State, now queue.Millis) {
-	if to != j.State && !j.State.CanBecome(to) {
+	if to != j.State && !j.State.CanChangeTo(to) {
 		panic("memstore: " + j.State.String() + " cannot change to " + to.String())
 	}
 	ends := to.Ended() && !j.State.Ended()

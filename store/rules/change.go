@@ -76,7 +76,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 // dependency, the job gets the state Pending. An ended job that cannot change to Blocked does not wait for
 // parents that run again.
 func (r *Rules) adjustForDependencies(j *Job, to queue.State) queue.State {
-	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanBecome(queue.Blocked) || !j.State.Ended()
+	runnable, mayWait := to.Runnable() || to == queue.Blocked, j.State.CanChangeTo(queue.Blocked) || !j.State.Ended()
 	if !runnable || !mayWait || !r.tx.HasEdges() {
 		return to
 	}

@@ -67,7 +67,8 @@ func (r *Rules) setState(j *Job, to queue.State) {
 // allows the transitions from processing, because the attempt may have run although its start is not recorded
 // yet.
 func transitionAllowed(from, to queue.State, leased bool) bool {
-	return from == to || from.CanBecome(to) || leased && from.CanBecome(queue.Processing) && queue.Processing.CanBecome(to)
+	return from == to || from.CanChangeTo(to) ||
+		leased && from.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(to)
 }
 
 // assignSlot sets j.Slot according to the job's state and due time, and puts a ready job into its lane. It

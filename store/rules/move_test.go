@@ -15,7 +15,7 @@ func TestMoveFollowsStateTable(t *testing.T) {
 	for _, from := range queue.States() {
 		for _, to := range queue.States() {
 			for _, leased := range []bool{false, true} {
-				want := from == to || from.CanBecome(to) || leased && from.Runnable() && queue.Processing.CanBecome(to)
+				want := from == to || from.CanChangeTo(to) || leased && from.Runnable() && queue.Processing.CanChangeTo(to)
 				if got := transitionAllowed(from, to, leased); got != want {
 					t.Errorf("from %v to %v, leased %t: allowed is %t; want %t", from, to, leased, got, want)
 				}

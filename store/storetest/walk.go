@@ -110,8 +110,8 @@ func (w *walk) checkJob(want queue.Job) {
 	if known {
 		from = previous.State
 	}
-	direct := from == got.State || from.CanBecome(got.State)
-	if !direct && !(from.CanBecome(queue.Processing) && queue.Processing.CanBecome(got.State)) {
+	direct := from == got.State || from.CanChangeTo(got.State)
+	if !direct && !(from.CanChangeTo(queue.Processing) && queue.Processing.CanChangeTo(got.State)) {
 		w.Errorf("job %s changed its state to %s from %s, which the state table forbids", got.ID, got.State, from)
 	}
 	for rule, holds := range map[string]bool{
