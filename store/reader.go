@@ -42,7 +42,7 @@ type Filter struct {
 	States []queue.State     // states of the jobs; empty means all states
 	Labels map[string]string // the job must have all of them
 	Queue  string            // name of the queue; "" means all queues
-	UID    *int              // the job's user; nil means all users
+	UID    *int              // selects the jobs of this user; nil means all users
 	// Viewer is the uid of the user who requests the list. The list leaves out hooks that the settings have
 	// created and that run as other users. If Viewer is nil, nothing is left out.
 	Viewer    *int

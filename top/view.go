@@ -152,7 +152,7 @@ func (m *model) statusLines(full bool) []string {
 	return lines
 }
 
-// tabs returns the line with the names of the lists and the number of jobs in each. The current list is in
+// tabs returns the line of tabs: the name of each list and its number of jobs. The current list is in
 // brackets.
 func (m *model) tabs() string {
 	var b strings.Builder

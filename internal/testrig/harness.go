@@ -229,7 +229,7 @@ func (q *Queue) MustCLI(args ...string) string {
 	return strings.TrimSpace(r.Stdout)
 }
 
-// Job contains some members of a job, as "queuectl show --json" prints it.
+// Job contains the fields that tests read of a job in the output of "queuectl show --json".
 type Job struct {
 	ID         string `json:"id"`
 	State      string `json:"state"`

@@ -30,8 +30,8 @@ func EncodePlainAttempt(e *store.Settlement) string {
 // ReadJobAttempt.
 const JobAttemptColumns = `ran, runs, fence, started_at, ended_at`
 
-// ReadJobAttempt reads the last attempt of a job from a row of JobAttemptColumns. found is false if the attempt
-// has its own row in the table attempts. Values that cannot be read are zero.
+// ReadJobAttempt reads the last attempt of a job from the columns JobAttemptColumns of the job's row. If the
+// attempt is stored in the table attempts instead, found is false. Values that cannot be read are zero.
 func ReadJobAttempt(r database.Row) (a queue.Attempt, found bool) {
 	text := r.Text(0)
 	if text == "" {

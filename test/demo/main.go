@@ -301,7 +301,7 @@ func (d *demo) countHashes(state string) int {
 	return len(strings.Fields(d.queuectl("list", "-s", state, "--label", "demo=hash", "-q")))
 }
 
-// job contains some members of a job in the JSON output of `queuectl show`.
+// job contains the fields that the demo reads of a job in the JSON output of `queuectl show`.
 type job struct {
 	State, Reason string
 	PID           int

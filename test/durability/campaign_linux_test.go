@@ -70,7 +70,7 @@ type campaign struct {
 	recordDir string // directory on another disk for the ledger, the locks and the logs
 	diskMount string // mount point of the small disk; "" if there is no such disk
 	seed      uint64
-	numbers   string           // text of numbers; the output of each job is a part of it
+	numbers   string           // a long text of decimal numbers; the output of each job is a part of it
 	service   *campaignService // process of the service that was started last
 	events    *campaignEvents  // receives the events of this round
 
