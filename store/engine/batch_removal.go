@@ -20,9 +20,18 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 		t.auditBatch(&b, "aborted", b.jobs)
 		return t.err
 	})
-	for more := n != 0; more && err == nil; { // the batch's ids must be free when AbortBatch returns
+	if err != nil || n == 0 {
+		return err
+	}
+	return e.finishRemoval(ctx, n) // the batch's ids must be free when AbortBatch returns
+}
+
+// finishRemoval removes the frames of a batch that is marked for removal. Promote may remove the batch at the same
+// time, and a new batch may then get the number n. The frames of that batch stay.
+func (e *Engine) finishRemoval(ctx context.Context, n int64) (err error) {
+	for more := true; more && err == nil; {
 		err = e.Do(ctx, Normal, func(t *Tx) error {
-			more = t.removeNextFrame(n)
+			more = t.s.mem.batches[n].removing && t.removeNextFrame(n)
 			return t.err
 		})
 	}

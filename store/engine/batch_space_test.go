@@ -39,3 +39,41 @@ func TestFullDiskDoesNotPreventOpening(t *testing.T) {
 		t.Errorf("%d jobs are pending and %d batches are left, want 1000 and none", n, len(s.mem.batches))
 	}
 }
+
+// If Promote removes an aborted batch before AbortBatch does, a new batch gets the aborted batch's number. All jobs
+// of the new batch are kept.
+func TestAbortKeepsANewBatchWithTheSameNumber(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	stage(t, s, "aborted", 3, false)
+	number := int64(0)
+	if err := s.Do(t.Context(), Prompt, func(tx *Tx) error {
+		b, _ := s.mem.findOpenBatch(0, "aborted")
+		number = b.number
+		tx.markBatchRemoved(b)
+		return tx.err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.finishBatches(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stage(t, s, "new", 3, false)
+	if b, open := s.mem.findOpenBatch(0, "new"); !open || b.number != number {
+		t.Fatalf("the new batch is %+v, want one with the number %d", b, number)
+	}
+	if err := s.finishRemoval(t.Context(), number); err != nil {
+		t.Fatal(err)
+	}
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "new"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for more := true; more; {
+		if more, err = s.ApplyBatch(t.Context(), committed.Batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.Counts().States[queue.Pending]; n != 3 {
+		t.Errorf("%d jobs are pending, want 3", n)
+	}
+}
