@@ -26,8 +26,8 @@ install:
 demo:
 	$(GO) run ./test/demo
 
-# PACKAGES_AT_ONCE is 1.5 packages per processor, because most tests wait most of the time.
-PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2))
+# PACKAGES_AT_ONCE is two packages per processor, because tests often wait.
+PACKAGES_AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 
 # Runs all tests that end within seconds and need only Go. On two processors it takes three minutes, or
 # more than four if the dependencies are not compiled yet. `make check` runs vet.

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -29,8 +30,8 @@ const lockedVariable = "QUEUECTL_TEST_LOCKED"
 
 // Main is the TestMain of a package. A test may start its own binary as a helper process. The map roles
 // contains the function of each kind of helper, by environment variable. If one of these variables is set, Main
-// runs its function and exits with the result. Otherwise it runs the tests. Only one package whose tests call
-// Main runs at a time, because its services, clients and jobs use the whole machine.
+// runs its function and exits with the result. Otherwise it runs the tests. Only two packages whose tests call
+// Main run at a time, because their services, clients and jobs together use the whole machine.
 func Main(m *testing.M, roles map[string]func() int) {
 	for variable, run := range roles {
 		if os.Getenv(variable) != "" {
@@ -44,7 +45,7 @@ func Main(m *testing.M, roles map[string]func() int) {
 		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
 	if os.Getenv(lockedVariable) == "" {
-		unlock, err := lock("package")
+		unlock, err := lockOneOf([2]string{"package1", "package2"})
 		if err != nil {
 			panic(err)
 		}
@@ -87,6 +88,28 @@ func lock(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	return func() { f.Close() }, awaitLock(f)
+}
+
+// lockOneOf waits until one of the two locks is free, and takes it.
+func lockOneOf(names [2]string) (unlock func(), err error) {
+	type result struct {
+		unlock func()
+		err    error
+	}
+	first := make(chan result, 1)
+	var isTaken atomic.Bool
+	for _, name := range names {
+		go func() {
+			unlock, err := lock(name)
+			if !isTaken.Swap(true) {
+				first <- result{unlock, err}
+			} else if err == nil {
+				unlock()
+			}
+		}()
+	}
+	r := <-first
+	return r.unlock, r.err
 }
 
 // cacheDir returns the directory that all test packages of this checkout share.
